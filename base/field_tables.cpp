@@ -49,7 +49,7 @@ const OptionField& find_field(const Fields& fields, const std::string& name) {
   std::vector<std::string> flags;
   for (const OptionField& f : fields) flags.push_back(flag_of(f));
   const std::string flag =
-      flag_of({.name = name.substr(0, 60), .place = static_cast<bool*>(nullptr)});
+      flag_of({.name = name.substr(0, 60), .value = static_cast<bool*>(nullptr)});
   fail(Code::InvalidArgument, "unknown option {}{}; --help lists them", flag,
        did_you_mean(flag, flags));
 }

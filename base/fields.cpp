@@ -1,5 +1,6 @@
-// Reading and writing of fields. A field refers to its value by a variant of pointer types (Place).
-// std::visit selects the code for the type, so conversions and range checks exist only here:
+// Reading and writing of fields. A field refers to its value by a variant of pointer types
+// (FieldPointer). std::visit selects the code for the type, so conversions and range checks exist
+// only here:
 //
 //   command line   text ── read_into ── from_text ── number_from ── the value
 //   program        FieldValue ── set_into ── from_value ── checked_number ── the value
@@ -25,7 +26,7 @@ struct Held<std::optional<T>> {
   using Type = T;
 };
 
-// The type that a place points to. For an optional, the type inside.
+// The type that a pointer refers to. For an optional, the type inside.
 template <class P>
 using In = typename Held<std::remove_pointer_t<P>>::Type;
 
@@ -122,24 +123,24 @@ constexpr bool kList<std::vector<T>> = true;
 
 void read_into(const OptionField& f, const std::string& text) {
   std::visit(
-      [&](const auto& place) {
-        using P = std::decay_t<decltype(place)>;
+      [&](const auto& pointer) {
+        using P = std::decay_t<decltype(pointer)>;
         using T = In<P>;
-        if constexpr (std::is_same_v<P, WordPlace>) {
-          place.set(text);
-        } else if constexpr (std::is_same_v<P, RecordPlace>) {
-          place.add([&](const Fields& row) { read_key_values(row, text); });
+        if constexpr (std::is_same_v<P, TextAccess>) {
+          pointer.set(text);
+        } else if constexpr (std::is_same_v<P, RecordAccess>) {
+          pointer.add([&](const Fields& row) { read_key_values(row, text); });
         } else if constexpr (std::is_same_v<T, bool>) {
-          *place = true;
+          *pointer = true;
         } else if constexpr (kList<T>) {
-          place->clear();
+          pointer->clear();
           for (const std::string& part : split(text, ','))
-            place->push_back(from_text<typename T::value_type>(f, part));
+            pointer->push_back(from_text<typename T::value_type>(f, part));
         } else {
-          *place = from_text<T>(f, text);
+          *pointer = from_text<T>(f, text);
         }
       },
-      f.place);
+      f.value);
 }
 
 // Converts to the type that FieldValue has for T.
@@ -228,27 +229,27 @@ void set_list(const OptionField& f, std::vector<T>& into, const FieldValue& valu
 
 void set_into(const OptionField& f, const FieldValue& value) {
   std::visit(
-      [&](const auto& place) {
-        using P = std::decay_t<decltype(place)>;
+      [&](const auto& pointer) {
+        using P = std::decay_t<decltype(pointer)>;
         using T = In<P>;
-        if constexpr (std::is_same_v<P, WordPlace>)
-          place.set(to_text(value));
-        else if constexpr (std::is_same_v<P, RecordPlace>)
+        if constexpr (std::is_same_v<P, TextAccess>)
+          pointer.set(to_text(value));
+        else if constexpr (std::is_same_v<P, RecordAccess>)
           refuse(f, "records", "'" + to_text(value) + "'");
         else if constexpr (kList<T>)
-          set_list(f, *place, value);
+          set_list(f, *pointer, value);
         else
-          *place = from_value<T>(f, value);
+          *pointer = from_value<T>(f, value);
       },
-      f.place);
+      f.value);
 }
 
-// Calls `tell`, and prefixes its error with the place where the value was given. An error that
+// Calls `set`, and prefixes its error with the place where the value was given. An error that
 // begins with that place already stays as it is.
-template <class Tell>
-void at(const std::string& where, const Tell& tell) {
+template <class Set>
+void at(const std::string& where, const Set& set) {
   try {
-    tell();
+    set();
   } catch (const Error& e) {
     const std::string what = e.what();
     if (what.rfind(where + " must be", 0) == 0) throw;
@@ -264,10 +265,10 @@ void note(const OptionField& f) {
 
 FieldType type_of(const OptionField& field) {
   return std::visit(
-      [](const auto& place) {
-        using P = std::decay_t<decltype(place)>;
+      [](const auto& pointer) {
+        using P = std::decay_t<decltype(pointer)>;
         using T = In<P>;
-        if constexpr (std::is_same_v<P, RecordPlace>) return FieldType::Records;
+        if constexpr (std::is_same_v<P, RecordAccess>) return FieldType::Records;
         if constexpr (std::is_same_v<T, bool>) return FieldType::Flag;
         if constexpr (kWhole<T>) return FieldType::Integer;
         if constexpr (std::is_same_v<T, double>) return FieldType::Number;
@@ -277,7 +278,7 @@ FieldType type_of(const OptionField& field) {
         if constexpr (std::is_same_v<T, std::vector<std::string>>) return FieldType::Texts;
         return FieldType::Text;
       },
-      field.place);
+      field.value);
 }
 
 void read_field(const OptionField& field, const std::string& text) {
@@ -303,19 +304,19 @@ void set_field(const OptionField& field, const FieldValue& value) {
 
 FieldValue value_of(const OptionField& field) {
   return std::visit(
-      [](const auto& place) -> FieldValue {
-        using P = std::decay_t<decltype(place)>;
-        if constexpr (std::is_same_v<P, WordPlace>) {
-          return place.get();
-        } else if constexpr (std::is_same_v<P, RecordPlace>) {
+      [](const auto& pointer) -> FieldValue {
+        using P = std::decay_t<decltype(pointer)>;
+        if constexpr (std::is_same_v<P, TextAccess>) {
+          return pointer.get();
+        } else if constexpr (std::is_same_v<P, RecordAccess>) {
           return std::monostate();
         } else if constexpr (!std::is_same_v<std::remove_pointer_t<P>, In<P>>) {
-          return place->has_value() ? widened(**place) : FieldValue();
+          return pointer->has_value() ? widened(**pointer) : FieldValue();
         } else {
-          return widened(*place);
+          return widened(*pointer);
         }
       },
-      field.place);
+      field.value);
 }
 
 std::string text_of(const OptionField& field) { return to_text(value_of(field)); }
@@ -337,7 +338,7 @@ void check_fields(const Fields& fields) {
   for (const OptionField& f : fields) {
     const FieldValue value = value_of(f);
     const auto* word = std::get_if<std::string>(&value);
-    if (word != nullptr && !f.choices.empty() && std::holds_alternative<std::string*>(f.place)) {
+    if (word != nullptr && !f.choices.empty() && std::holds_alternative<std::string*>(f.value)) {
       const bool known = std::find(f.choices.begin(), f.choices.end(), *word) != f.choices.end();
       require(known, "unknown {} '{}'; known: {}", spoken(f.name), word->substr(0, 60),
               fmt::join(f.choices, ", "));
@@ -345,7 +346,7 @@ void check_fields(const Fields& fields) {
     const auto check = [&](double x) {
       if (!within(f.range, x, kLargestNumber)) refuse(f, bound_text(f, x), fmt::format("{}", x));
     };
-    if (std::holds_alternative<std::uint64_t*>(f.place)) continue;  // any value is allowed
+    if (std::holds_alternative<std::uint64_t*>(f.value)) continue;  // any value is allowed
     if (std::holds_alternative<std::int64_t>(value) || std::holds_alternative<double>(value))
       check(as_number(value));
     if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value))

@@ -33,7 +33,7 @@ using Fields = std::vector<OptionField>;
 
 /// Access to a value that is written as text, such as an enumeration. `set` throws InvalidArgument
 /// for an unknown word.
-struct WordPlace {
+struct TextAccess {
   std::function<std::string()> get;
   std::function<void(const std::string&)> set;
 };
@@ -41,16 +41,16 @@ struct WordPlace {
 /// A list of structs with fields of their own, given as KEY=VALUE text or as Python dicts. Each
 /// call of `add` appends one struct, whose fields `fill` sets. Throws InvalidArgument if the struct
 /// is incomplete afterwards.
-struct RecordPlace {
+struct RecordAccess {
   std::function<void(const std::function<void(const Fields&)>& fill)> add;
 };
 
 /// Pointer to a field's value. Its type is the type of the field.
-using Place =
+using FieldPointer =
     std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
                  std::vector<int>*, std::vector<std::int64_t>*, std::vector<double>*,
                  std::vector<std::string>*, std::optional<bool>*, std::optional<int>*,
-                 std::optional<double>*, std::optional<std::string>*, WordPlace, RecordPlace>;
+                 std::optional<double>*, std::optional<std::string>*, TextAccess, RecordAccess>;
 
 /// Type of an option, as the command line shows it.
 enum class FieldType : std::uint8_t {
@@ -67,7 +67,7 @@ enum class FieldType : std::uint8_t {
 /// One option. Its flag is "--" and the name with dashes, unless `flag` is set.
 struct OptionField {
   std::string name;                ///< Python's keyword: "micro_batches"
-  Place place;                     ///< where the value is stored; the initial value is the default
+  FieldPointer value;              ///< where the value is stored; the initial value is the default
   const char* argument = nullptr;  ///< placeholder of the value in --help: "M"
   const char* doc = "";            ///< description for --help and for Python
   Range range = {};                ///< range of a number, or of each number in a list

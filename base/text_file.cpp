@@ -190,7 +190,7 @@ int open_output(const std::string& path) {
 }
 
 void replace_file(const std::string& path,
-                  const std::function<void(const std::string& beside)>& write) {
+                  const std::function<void(const std::string& temporary)>& write) {
   const fs::path target = followed(path);
   std::error_code error;
   const fs::file_status there = fs::status(target, error);
@@ -198,21 +198,21 @@ void replace_file(const std::string& path,
     if (fs::is_directory(there)) fail(Code::Io, "{}: is a directory; name a file", path);
     return write(path);
   }
-  const std::string beside = fmt::format("{}.{}.tmp", target.string(), ::getpid());
+  const std::string temporary = fmt::format("{}.{}.tmp", target.string(), ::getpid());
   try {
-    write(beside);
-    if (fs::exists(there)) fs::permissions(beside, there.permissions(), error);
-    fs::rename(beside, target, error);
+    write(temporary);
+    if (fs::exists(there)) fs::permissions(temporary, there.permissions(), error);
+    fs::rename(temporary, target, error);
     if (error) fail(Code::Io, "{}: cannot be written: {}", path, error.message());
   } catch (...) {
     std::error_code ignored;
-    fs::remove(beside, ignored);
+    fs::remove(temporary, ignored);
     throw;
   }
 }
 
 void write_text(const std::string& path, std::string_view text) {
-  replace_file(path, [text](const std::string& beside) { write_to(beside, text); });
+  replace_file(path, [text](const std::string& temporary) { write_to(temporary, text); });
 }
 
 std::string_view bounded_json(std::string_view text, const std::string& origin, Code code) {

@@ -50,7 +50,7 @@ std::string read_text(const std::string& path, std::int64_t most = std::int64_t{
 /// replaced. `write` then gets the path itself, and must not require truncation or a sync to
 /// succeed. Throws Io, and what `write` throws.
 void replace_file(const std::string& path,
-                  const std::function<void(const std::string& beside)>& write);
+                  const std::function<void(const std::string& temporary)>& write);
 
 /// Writes text with replace_file. Throws Io.
 void write_text(const std::string& path, std::string_view text);

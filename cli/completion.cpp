@@ -82,7 +82,7 @@ WordsByCommand ask_all(const std::string& self, const std::vector<std::string>& 
   }
   all["hetu"].insert({"completion", "--help", "--version"});
   all["hetu completion"] = {"bash", "zsh"};
-  const Ended heturun = run_outside({beside(self, "heturun"), "--help"}, kHelpTimeout_s);
+  const Ended heturun = run_outside({sibling_program(self, "heturun"), "--help"}, kHelpTimeout_s);
   if (heturun.status == 0) all["heturun"] = words_of("heturun", heturun.output);
   return all;
 }

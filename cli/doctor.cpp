@@ -156,7 +156,7 @@ Finding opencv() {
 }
 
 Finding python() {
-  const std::string name = beside(own_program(), "python3");
+  const std::string name = sibling_program(own_program(), "python3");
   const Ended found =
       run_outside({name, "-c",
                    "import sys, hetu\nprint('Python', sys.version.split()[0] + ', hetu', "
@@ -169,7 +169,7 @@ Finding python() {
 }
 
 Finding module(const std::string& name) {
-  const Ended found = run_outside({beside(own_program(), "python3"), "-c",
+  const Ended found = run_outside({sibling_program(own_program(), "python3"), "-c",
                                    fmt::format("import {0}; print('{0}', {0}.__version__)", name)},
                                   kTryTimeout_s);
   return found.status == 0 ? works(first_line(found.output)) : missing("not found by python3");
@@ -177,7 +177,7 @@ Finding module(const std::string& name) {
 
 // Asks the Python module, which does the training. This program itself supports the CPU only.
 Finding gpu() {
-  const Ended asked = run_outside({beside(own_program(), "python3"), "-c",
+  const Ended asked = run_outside({sibling_program(own_program(), "python3"), "-c",
                                    "from hetu import _hetu; print(_hetu.cuda_problem())"},
                                   kTryTimeout_s);
   if (asked.status != 0) return missing("not asked, since python3 cannot import hetu");

@@ -94,7 +94,7 @@ std::string version_text() { return fmt::format("hetu {}\n", HETU_VERSION); }
 // or else the one on PATH.
 [[noreturn]] void run_module(const Command& command, const std::string& self,
                              const Arguments& arguments) {
-  std::vector<std::string> words = {beside(self, "python3"), "-m",
+  std::vector<std::string> words = {sibling_program(self, "python3"), "-m",
                                     fmt::format("hetu.{}", command.module)};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;

@@ -80,12 +80,12 @@ std::string own_program() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).string();
 }
 
-std::string beside(const std::string& self, const std::string& name) {
+std::string sibling_program(const std::string& self, const std::string& name) {
   std::error_code ignored;
-  for (const std::filesystem::path& place :
+  for (const std::filesystem::path& program :
        {std::filesystem::path(self), std::filesystem::path(own_program())}) {
-    const auto found = place.parent_path() / name;
-    if (place.has_parent_path() && std::filesystem::exists(found, ignored)) return found.string();
+    const auto found = program.parent_path() / name;
+    if (program.has_parent_path() && std::filesystem::exists(found, ignored)) return found.string();
   }
   return name;
 }

@@ -22,6 +22,6 @@ std::string own_program();
 /// Returns the path of the program `name` in the folder of this one, such as a virtual
 /// environment's bin. Tries the folder in `self` (as this program was called), and then the actual
 /// folder. Returns `name` for a lookup in PATH if neither has it.
-std::string beside(const std::string& self, const std::string& name);
+std::string sibling_program(const std::string& self, const std::string& name);
 
 }  // namespace hetu::cli

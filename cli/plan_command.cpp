@@ -7,17 +7,17 @@ namespace hetu::cli {
 
 PlanOptions parse_plan_options(const std::vector<std::string>& arguments, const Fields& own,
                                const std::vector<OutputFormat>& formats) {
-  PlanOptions told;
-  const Fields all = joined(fields(told), own);
+  PlanOptions options;
+  const Fields all = joined(fields(options), own);
   const std::vector<std::string> rest = parse_options(arguments, options_of(all));
   require(!rest.empty(), "which METHOD or FILE? --help lists them");
   if (rest.size() > 1)
     fail(Code::InvalidArgument, "one METHOD or FILE, got {}: '{}' is too much", rest.size(),
          rest[1].substr(0, 60));
-  told.source = rest[0];
-  told.format = output_format(told.format, told.output, formats);
-  check_plan_options(told);
-  return told;
+  options.source = rest[0];
+  options.format = output_format(options.format, options.output, formats);
+  check_plan_options(options);
+  return options;
 }
 
 namespace {

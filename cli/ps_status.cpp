@@ -114,7 +114,7 @@ Request parse(const Arguments& arguments) {
 }
 
 /// Asks all servers and prints the answers. Returns true if all of them answered.
-bool tell(const Request& r) {
+bool print_status(const Request& r) {
   const std::vector<ps::AskedStatus> all = ps::ask_status(r.where, r.timeout_s);
   put(r.format == "json"         ? ps::status_json(all)
       : r.format == "prometheus" ? ps::status_prometheus(all)
@@ -131,11 +131,11 @@ int ps_status_command(const Arguments& arguments) {
   if (wants_help(arguments)) return put(help(), ""), 0;
   const Request r = parse(arguments);
   while (r.watch_s > 0) {
-    tell(r);
+    print_status(r);
     std::this_thread::sleep_for(std::chrono::duration<double>(r.watch_s));
     put("\n", "");
   }
-  return tell(r) ? 0 : exit_status(Code::Comm);
+  return print_status(r) ? 0 : exit_status(Code::Comm);
 }
 
 }  // namespace hetu::cli

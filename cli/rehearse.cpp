@@ -13,7 +13,7 @@
 #include "cli/plan_command.h"
 #include "config/env.h"
 #include "executor/job/links.h"
-#include "pipeline/options/picture.h"
+#include "pipeline/options/figure.h"
 
 namespace hetu::cli {
 namespace {
@@ -48,26 +48,26 @@ double to_duration_ns(const std::string& text) {
 }
 
 Fields fields(RehearseOptions& o) {
-  const WordPlace unit{[] { return std::string(); },
-                       [&o](const std::string& v) { o.unit_ns = to_duration_ns(v); }};
+  const TextAccess unit{[] { return std::string(); },
+                        [&o](const std::string& v) { o.unit_ns = to_duration_ns(v); }};
   return {
       {.name = "payload",
-       .place = &o.payload,
+       .value = &o.payload,
        .argument = "BYTES",
        .doc = "bytes of each message and all-reduce",
        .range = {0, 0x1p32}},
       {.name = "time_unit",
-       .place = unit,
+       .value = unit,
        .argument = "TIME",
        .doc = "real time of one time unit, as in 10ms",
        .otherwise = "10ms; with --costs: 1ms"},
       {.name = "repeat",
-       .place = &o.repeat,
+       .value = &o.repeat,
        .argument = "N",
        .doc = "steps after a warm-up step; the median counts",
        .range = {1, 100000}},
       {.name = "trace",
-       .place = &o.trace,
+       .value = &o.trace,
        .argument = "FILE",
        .doc = "writes predicted and measured events"},
       group_log_field(o.group_log),
@@ -117,14 +117,14 @@ Prepared prepare(const Arguments& arguments) {
 // could take the figure for a training run.
 std::string title_of(const Prepared& p) {
   std::string title =
-      picture_title(p.lowered.method, p.lowered.stages, p.lowered.micro_batches) + ", rehearsed";
+      figure_title(p.lowered.method, p.lowered.stages, p.lowered.micro_batches) + ", rehearsed";
   const std::string& costs = p.plan_options.costs.costs;
   if (!costs.empty()) title += " with " + costs.substr(costs.rfind('/') + 1);
   return title;
 }
 
 // Returns a figure with predicted above measured events on one time axis.
-std::string picture(const Prepared& p, const Rehearsal& result) {
+std::string figure(const Prepared& p, const Rehearsal& result) {
   const PlanOptions& o = p.plan_options;
   const std::vector<TimelineRowSet> sets = timeline_rows(to_trace(result), {}, &p.lowered);
   const std::string title = title_of(p);
@@ -152,7 +152,7 @@ void print(const Prepared& p, const Rehearsal& result) {
   put(format == "json"    ? to_json(result)
       : format == "trace" ? trace()
       : format.empty()    ? to_text(result)
-                          : picture(p, result),
+                          : figure(p, result),
       p.plan_options.output);
 }
 

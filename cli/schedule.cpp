@@ -5,7 +5,7 @@
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/torch_csv.h"
-#include "pipeline/options/picture.h"
+#include "pipeline/options/figure.h"
 #include "pipeline/verify/verify.h"
 
 namespace hetu::cli {
@@ -57,7 +57,7 @@ int schedule_command(const Arguments& arguments) {
   } else if (o.format == "json") {
     text = to_json(shown);
   } else if (is_page(o.format) || o.format == "trace") {
-    text = picture_of_run(o, simulated(o, lowered, true), lowered);
+    text = figure_of_run(o, simulated(o, lowered, true), lowered);
   } else {
     text = grid_of_rows(o, shown);
   }

@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "cli/plan_command.h"
 #include "pipeline/ir/plan_file.h"
-#include "pipeline/options/picture.h"
+#include "pipeline/options/figure.h"
 #include "pipeline/simulate/simulate_groups.h"
 #include "pipeline/verify/verify.h"
 #include "ps/coordinator/group_log.h"
@@ -48,7 +48,7 @@ int simulate_command(const Arguments& arguments) {
   const Simulation& s = grouped.run;
   put(figures ? (averages_in_groups(o) ? to_json(grouped) : to_json(s))
       : rows  ? to_csv(o.lowered ? lowered : plan)
-              : picture_of_run(o, s, lowered),
+              : figure_of_run(o, s, lowered),
       o.output);
   return 0;
 }

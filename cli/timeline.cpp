@@ -14,9 +14,9 @@
 #include "cli/options.h"
 #include "cli/timeline_groups.h"
 #include "pipeline/ir/plan_file.h"
+#include "pipeline/options/figure.h"
 #include "pipeline/options/output_format.h"
-#include "pipeline/options/picture.h"
-#include "pipeline/render/groups_picture.h"
+#include "pipeline/render/groups_figure.h"
 #include "pipeline/render/render.h"
 
 namespace hetu::cli {
@@ -97,8 +97,8 @@ Run read_run(const std::string& path) {
   const std::string text = read_text(path);
   run.trace = trace_from_json(text, path);
   run.plan = plan_of_trace(run.trace, path);
-  const std::string& told = run.trace.metadata_json;
-  const auto metadata = nlohmann::json::parse(bounded_json(told, path), nullptr, false);
+  const std::string& metadata_text = run.trace.metadata_json;
+  const auto metadata = nlohmann::json::parse(bounded_json(metadata_text, path), nullptr, false);
   if (metadata.is_object() && metadata.contains("meaningless") &&
       metadata["meaningless"].is_string())
     run.label = ", meaningless (--payload " +
@@ -113,7 +113,7 @@ std::string plain_title(const Request& request, const std::vector<Run>& runs) {
     return run.plan && plan && run.plan->method == plan->method &&
            run.plan->stages == plan->stages && run.plan->micro_batches == plan->micro_batches;
   });
-  if (same) return picture_title(plan->method, plan->stages, plan->micro_batches);
+  if (same) return figure_title(plan->method, plan->stages, plan->micro_batches);
   return runs.size() == 1 ? runs.front().name : "";
 }
 

@@ -16,30 +16,30 @@ int rounded(double x) { return static_cast<int>(std::nearbyint(x)); }
 
 }  // namespace
 
-Draws::Draws(std::uint64_t seed, std::int64_t epoch, std::int64_t sample)
+SampleRandom::SampleRandom(std::uint64_t seed, std::int64_t epoch, std::int64_t sample)
     : key_(drawn_bits(drawn_bits(drawn_bits(seed, kSampleDraws), static_cast<std::uint64_t>(epoch)),
                       static_cast<std::uint64_t>(sample))) {}
 
-double Draws::uniform(double low, double high) {
+double SampleRandom::uniform(double low, double high) {
   const double unit = static_cast<double>(drawn_bits(key_, next_++) >> 11) * 0x1p-53;
   return low + unit * (high - low);
 }
 
-int Draws::below(int n) { return std::min(n - 1, static_cast<int>(uniform(0, n))); }
+int SampleRandom::below(int n) { return std::min(n - 1, static_cast<int>(uniform(0, n))); }
 
-Box random_resized_crop(int width, int height, Draws& draws) {
+Box random_resized_crop(int width, int height, SampleRandom& random) {
   constexpr double kLeastArea = 0.08;
   constexpr double kLeastAspect = 3.0 / 4;
   constexpr double kMostAspect = 4.0 / 3;
   const double area = static_cast<double>(width) * height;
   for (int attempt = 0; attempt < 10; ++attempt) {
-    const double target = area * draws.uniform(kLeastArea, 1);
-    const double aspect = std::exp(draws.uniform(std::log(kLeastAspect), std::log(kMostAspect)));
+    const double target = area * random.uniform(kLeastArea, 1);
+    const double aspect = std::exp(random.uniform(std::log(kLeastAspect), std::log(kMostAspect)));
     const int w = rounded(std::sqrt(target * aspect));
     const int h = rounded(std::sqrt(target / aspect));
     if (w <= 0 || h <= 0 || w > width || h > height) continue;
-    const int y = draws.below(height - h + 1);
-    const int x = draws.below(width - w + 1);
+    const int y = random.below(height - h + 1);
+    const int x = random.below(width - w + 1);
     return {x, y, w, h};
   }
   int w = width;

@@ -9,10 +9,10 @@
 namespace hetu {
 
 /// A sequence of random numbers for one sample in one epoch. Each call returns the next number.
-class Draws {
+class SampleRandom {
  public:
   /// `sample` is the sample's index in the data set, not its position in the epoch's order.
-  Draws(std::uint64_t seed, std::int64_t epoch, std::int64_t sample);
+  SampleRandom(std::uint64_t seed, std::int64_t epoch, std::int64_t sample);
 
   /// Returns a number distributed uniformly in [low, high).
   double uniform(double low, double high);
@@ -30,7 +30,7 @@ class Draws {
 /// a uniform position. If none of them fits, it returns the largest centred rectangle whose aspect
 /// ratio lies within the range.
 /// Source: torchvision.transforms.RandomResizedCrop.get_params; Szegedy et al. 2015, section 6.
-Box random_resized_crop(int width, int height, Draws& draws);
+Box random_resized_crop(int width, int height, SampleRandom& random);
 
 /// The size to which an image is resized for evaluation, and the centred crop taken from it.
 struct CentreCrop {

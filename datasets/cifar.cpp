@@ -24,12 +24,12 @@ std::int64_t fixed(double value) {
 }  // namespace
 
 CifarDraw draw_cifar(std::uint64_t seed, std::int64_t epoch, std::int64_t row) {
-  Draws draws(seed, epoch, row);
+  SampleRandom random(seed, epoch, row);
   CifarDraw out;
-  out.down = draws.below(2 * kPad + 1);
-  out.right = draws.below(2 * kPad + 1);
-  out.flip = draws.uniform(0, 1) < 0.5;
-  out.degrees = draws.uniform(-15, 15);
+  out.down = random.below(2 * kPad + 1);
+  out.right = random.below(2 * kPad + 1);
+  out.flip = random.uniform(0, 1) < 0.5;
+  out.degrees = random.uniform(-15, 15);
   return out;
 }
 

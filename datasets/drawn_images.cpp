@@ -69,7 +69,9 @@ Colour from_hue(double hue, double saturation, double brightness) {
   return out;
 }
 
-double hue_of(int colour, Draws& draws) { return (colour + draws.uniform(-0.25, 0.25)) / kColours; }
+double hue_of(int colour, SampleRandom& random) {
+  return (colour + random.uniform(-0.25, 0.25)) / kColours;
+}
 
 void paint(Image& image, int x, int y, const Colour& colour, double grain) {
   for (std::size_t channel = 0; channel < 3; ++channel) {
@@ -80,20 +82,20 @@ void paint(Image& image, int x, int y, const Colour& colour, double grain) {
 }
 
 // Paints a shape at a random position, 30 % to 60 % of the image's side across.
-void paint_shape(Image& image, const Look& look, Draws& draws) {
+void paint_shape(Image& image, const Look& look, SampleRandom& random) {
   const double side = image.width;
-  const double reach = side * draws.uniform(0.15, 0.3);
-  const double x0 = draws.uniform(0.1, 0.9) * side, y0 = draws.uniform(0.1, 0.9) * side;
-  const double turn = draws.uniform(-kPi / 6, kPi / 6);
+  const double radius = side * random.uniform(0.15, 0.3);
+  const double x0 = random.uniform(0.1, 0.9) * side, y0 = random.uniform(0.1, 0.9) * side;
+  const double turn = random.uniform(-kPi / 6, kPi / 6);
   const Colour colour =
-      from_hue(hue_of(look.colour, draws), draws.uniform(0.75, 1), draws.uniform(0.7, 1));
-  const double cosine = std::cos(turn) / reach, sine = std::sin(turn) / reach;
+      from_hue(hue_of(look.colour, random), random.uniform(0.75, 1), random.uniform(0.7, 1));
+  const double cosine = std::cos(turn) / radius, sine = std::sin(turn) / radius;
   for (int y = 0; y < image.height; ++y) {
     for (int x = 0; x < image.width; ++x) {
       const double dx = x + 0.5 - x0, dy = y + 0.5 - y0;
       const double u = cosine * dx + sine * dy, v = cosine * dy - sine * dx;
       if (std::max(std::abs(u), std::abs(v)) > 1 || !kShapes[look.shape].covers(u, v)) continue;
-      paint(image, x, y, colour, draws.uniform(-8, 8));
+      paint(image, x, y, colour, random.uniform(-8, 8));
     }
   }
 }
@@ -130,18 +132,18 @@ Image drawn_image(int label, int classes, int side, std::uint64_t seed, std::int
   require(side >= 8 && side <= 8192, "drawn images: {} pixels a side; from 8 to 8192", side);
   Image image{side, side, {}};
   image.rgb.resize(static_cast<std::size_t>(side) * static_cast<std::size_t>(side) * 3);
-  Draws draws(seed, label, number);
+  SampleRandom random(seed, label, number);
   const Colour ground =
-      from_hue(hue_of(look.colour, draws), draws.uniform(0.1, 0.4), draws.uniform(0.2, 0.8));
-  const double slope_x = draws.uniform(-40, 40) / side, slope_y = draws.uniform(-40, 40) / side;
+      from_hue(hue_of(look.colour, random), random.uniform(0.1, 0.4), random.uniform(0.2, 0.8));
+  const double slope_x = random.uniform(-40, 40) / side, slope_y = random.uniform(-40, 40) / side;
   for (int y = 0; y < side; ++y) {
     for (int x = 0; x < side; ++x) {
       const double light = slope_x * (x - side / 2.0) + slope_y * (y - side / 2.0);
-      paint(image, x, y, ground, light + draws.uniform(-20, 20));
+      paint(image, x, y, ground, light + random.uniform(-20, 20));
     }
   }
-  const int shapes = 2 + draws.below(4);
-  for (int i = 0; i < shapes; ++i) paint_shape(image, look, draws);
+  const int shapes = 2 + random.below(4);
+  for (int i = 0; i < shapes; ++i) paint_shape(image, look, random);
   return image;
 }
 

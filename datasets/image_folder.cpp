@@ -111,9 +111,9 @@ void ImageFolder::read_image(std::int64_t epoch, std::int64_t image, Desk& desk,
   // Restarts the random numbers for each image that is tried, so that a replacement is cropped by
   // its own size.
   const auto train = [&](int from_width, int from_height) {
-    Draws draws(options_.seed, epoch, image);
-    flip = draws.uniform(0, 1) < 0.5;
-    return random_resized_crop(from_width, from_height, draws);
+    SampleRandom random(options_.seed, epoch, image);
+    flip = random.uniform(0, 1) < 0.5;
+    return random_resized_crop(from_width, from_height, random);
   };
   const auto eval = [&](int from_width, int from_height) {
     const CentreCrop cut = centre_crop(from_width, from_height, size * 256 / 224, size);

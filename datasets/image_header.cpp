@@ -39,9 +39,9 @@ void read_bmp(const Bytes& bytes, ImageHeader& header) {
   header.width = static_cast<std::int32_t>(number(bytes, 18, 4));
   header.height = std::abs(std::int64_t{static_cast<std::int32_t>(number(bytes, 22, 4))});
   constexpr std::uint32_t kPlain = 0, kMasks = 3;
-  const std::uint32_t bits = number(bytes, 28, 2), way = number(bytes, 30, 4);
-  header.pixel_bits = way == kPlain || way == kMasks ? bits : 0;
-  if (bits != 32 || way != kMasks) return;
+  const std::uint32_t bits = number(bytes, 28, 2), compression = number(bytes, 30, 4);
+  header.pixel_bits = compression == kPlain || compression == kMasks ? bits : 0;
+  if (bits != 32 || compression != kMasks) return;
   const std::uint32_t red = number(bytes, 54, 4), green = number(bytes, 58, 4),
                       blue = number(bytes, 62, 4);
   if (red != 0xFF0000 || green != 0xFF00 || blue != 0xFF) {
@@ -140,11 +140,11 @@ void read_pnm(const Bytes& bytes, ImageHeader& header) {
   std::size_t at = 2;
   header.width = next_number(bytes, at);
   header.height = next_number(bytes, at);
-  const int way =
+  const int format =
       bytes[1] - '0';  // 1 to 3: bitmap, grey, colour as text; 4 to 6: the same as bytes
-  const int values = way % 3 == 0 ? 3 : 1;
-  header.pixel_bits = way == 4 ? 1 : 8 * values;
-  if (way == 1 || way == 4) return;
+  const int values = format % 3 == 0 ? 3 : 1;
+  header.pixel_bits = format == 4 ? 1 : 8 * values;
+  if (format == 1 || format == 4) return;
   const std::int64_t brightest = next_number(bytes, at);
   if (brightest != 255 && brightest != 65535) {
     header.unreadable =

@@ -90,19 +90,19 @@ bool is_image(std::string_view name) {
 }
 
 ImageList::ImageList(std::string folder) : folder_(std::move(folder)) {
-  int beside = 0;  // images outside a class folder
+  int loose_images = 0;  // images outside a class folder
   for (const Entry& entry : entries_of(folder_)) {
     if (entry.folder) {
       add_class(entry.name);
     } else {
-      beside += is_image(entry.name) ? 1 : 0;
+      loose_images += is_image(entry.name) ? 1 : 0;
     }
   }
   if (class_names_.empty()) {
     fail(Code::Io, "{}: no class folder in it ({}); images belong into one sub-folder per class",
          folder_,
-         beside == 0 ? std::string("and no image")
-                     : fmt::format("{} images lie in it directly", beside));
+         loose_images == 0 ? std::string("and no image")
+                           : fmt::format("{} images lie in it directly", loose_images));
   }
   class_first_.push_back(images());
   names_.shrink_to_fit();

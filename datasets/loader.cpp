@@ -192,9 +192,9 @@ struct Loader::Impl {
     std::unique_lock lock(mutex);
     filled.wait(lock, [this] { return !ready.empty() || error; });
     if (ready.empty()) {
-      const std::exception_ptr told = error;
+      const std::exception_ptr first = error;
       if (options.prefetch == 0) error = nullptr;
-      std::rethrow_exception(told);
+      std::rethrow_exception(first);
     }
     std::swap(batch, ready.front());
     spare.push_back(std::move(ready.front()));

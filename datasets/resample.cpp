@@ -101,9 +101,9 @@ const Normalisation kCifar100 = {{0.5071F, 0.4865F, 0.4409F}, {0.2673F, 0.2564F,
 // faster than shorter loops of varying length.
 void Resampler::fill_taps(Taps& taps, int from, int to, int first, int count) {
   const double scale = static_cast<double>(from) / to;
-  const double reach = std::max(scale, 1.0);  // half the width of the triangle
-  const auto begin_of = [&](double centre) { return std::max(0, cut_off(centre - reach + 0.5)); };
-  const auto end_of = [&](double centre) { return std::min(from, cut_off(centre + reach + 0.5)); };
+  const double radius = std::max(scale, 1.0);  // half the width of the triangle
+  const auto begin_of = [&](double centre) { return std::max(0, cut_off(centre - radius + 0.5)); };
+  const auto end_of = [&](double centre) { return std::min(from, cut_off(centre + radius + 0.5)); };
   taps.each = 1;
   for (int i = first; i < first + count; ++i) {
     const double centre = (i + 0.5) * scale;
@@ -119,7 +119,7 @@ void Resampler::fill_taps(Taps& taps, int from, int to, int first, int count) {
     const int inputs = end_of(centre) - begin;
     double sum = 0;
     for (int k = 0; k < inputs; ++k) {
-      const double distance = std::abs((k + begin - centre + 0.5) * (1.0 / reach));
+      const double distance = std::abs((k + begin - centre + 0.5) * (1.0 / radius));
       exact[static_cast<std::size_t>(k)] = std::max(0.0, 1.0 - distance);
       sum += exact[static_cast<std::size_t>(k)];
     }

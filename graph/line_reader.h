@@ -39,7 +39,7 @@ class LineReader {
   }
 
   /// Consumes `token`, or throws.
-  void want(std::string_view token) {
+  void expect(std::string_view token) {
     if (!take(token)) expected(fmt::format("'{}'", token));
   }
 
@@ -73,7 +73,7 @@ class LineReader {
 
   /// Reads a text in double quotes; a backslash escapes a character, and \n is a newline.
   std::string quoted() {
-    want("\"");
+    expect("\"");
     std::string out;
     while (at_ < text_.size() && text_[at_] != '"') {
       if (text_[at_] == '\\' && at_ + 1 < text_.size()) {
@@ -91,7 +91,7 @@ class LineReader {
 
   /// Reads the number of a value, such as %4.
   ValueId value() {
-    want("%");
+    expect("%");
     return number<ValueId>("the number of a value");
   }
 
@@ -106,9 +106,9 @@ class LineReader {
       at_ = start;
       expected("a type such as float32[B, 128]");
     }
-    want("[");
+    expect("[");
     while (!take("]")) {
-      if (!type.shape.empty()) want(",");
+      if (!type.shape.empty()) expect(",");
       if (take("B")) {
         type.shape.push_back(kBatch);
       } else {
@@ -128,7 +128,7 @@ class LineReader {
     if (take("[")) {
       std::vector<std::int64_t> list;
       while (!take("]")) {
-        if (!list.empty()) want(",");
+        if (!list.empty()) expect(",");
         list.push_back(number<std::int64_t>("an integer"));
       }
       return list;

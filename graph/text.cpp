@@ -100,8 +100,8 @@ class GraphReader {
   void line(std::string_view text, int number) {
     LineReader in(text, number);
     if (number == 1) {
-      in.want("graph");
-      in.want("blocks=");
+      in.expect("graph");
+      in.expect("blocks=");
       graph_.blocks = in.number<int>("the number of blocks");
     } else if (in.take("fetch ")) {
       const std::string name = in.quoted();
@@ -136,30 +136,30 @@ class GraphReader {
       if (v != static_cast<ValueId>(graph_.values.size())) {
         in.expected(fmt::format("%{} to be the next value", graph_.values.size()));
       }
-      in.want(":");
+      in.expect(":");
       const TensorType type = in.type();
       if (!is_size(type.shape)) in.expected("a tensor of at most 2^44 elements");
       const Layout layout = in.take(kChannelsLast + 1) ? Layout::ChannelsLast : Layout::Plain;
       graph_.values.push_back({id, static_cast<int>(n.outputs.size()), type, layout});
       n.outputs.push_back(v);
     } while (in.take(","));
-    in.want("=");
+    in.expect("=");
     n.op = in.word();
     n.name = in.quoted();
-    in.want("(");
+    in.expect("(");
     while (!in.take(")")) {
-      if (!n.inputs.empty()) in.want(",");
+      if (!n.inputs.empty()) in.expect(",");
       n.inputs.push_back(in.value());
     }
     if (in.take("{")) {
       do {
         const std::string key = in.word();
-        in.want("=");
+        in.expect("=");
         n.attrs.set(key, in.attr());
       } while (in.take(","));
-      in.want("}");
+      in.expect("}");
     }
-    in.want("@");
+    in.expect("@");
     n.block = in.number<int>("a block");
     n.phase = static_cast<Phase>(in.choice(kPhases, "count, forward, input_grad or weight_grad"));
     if (n.op == "placeholder") graph_.placeholders.push_back(n.outputs[0]);
@@ -242,10 +242,10 @@ class GraphReader {
       if (graph_.parameters[i].name == name) u.parameter = static_cast<int>(i);
     }
     if (u.parameter < 0) in.expected("the name of a parameter before 'use='");
-    in.want("use=");
+    in.expect("use=");
     u.use = in.number<int>("the number of the use");
     u.gradient = in.value();
-    in.want("@");
+    in.expect("@");
     u.block = in.number<int>("a block");
     graph_.gradients.push_back(u);
   }

@@ -57,15 +57,15 @@ ValueId filled(Builder& b, const Shape& shape, double value) {
   return b.apply("fill", {}, {{"shape", shape}, {"value", value}});
 }
 
-// Builds one direction of one recurrent layer. The names of its parameters end in `way`.
-ValueId recurrent_way(Builder& b, ValueId x, std::int64_t width, const char* op, bool bias,
-                      const std::string& way) {
+// Builds one direction of one recurrent layer. The names of its parameters end in `suffix`.
+ValueId recurrent_direction(Builder& b, ValueId x, std::int64_t width, const char* op, bool bias,
+                            const std::string& suffix) {
   const bool is_lstm = std::string(op) == "lstm";
   const std::int64_t gates = (is_lstm ? 4 : 3) * width;
   const double most = 1 / std::sqrt(static_cast<double>(width));
   const Initializer weight{Initializer::Kind::Uniform, -most, most};
   const auto parameter = [&](const char* kind, const Shape& shape) {
-    return b.parameter(kind + way, shape, weight, /*decay=*/shape.size() > 1);
+    return b.parameter(kind + suffix, shape, weight, /*decay=*/shape.size() > 1);
   };
   const Shape shape = b.type(x).shape;
   const ValueId in = parameter("weight_ih_l", {gates, shape[2]});
@@ -95,13 +95,13 @@ ValueId recurrent(Builder& b, ValueId x, std::int64_t width, const char* op,
   for (std::int64_t layer = 0; layer < options.layers; ++layer) {
     if (layer > 0) x = dropout(b, x, options.dropout, "dropout");
     const std::string number = std::to_string(layer);
-    const ValueId y = recurrent_way(b, x, width, op, options.bias, number);
+    const ValueId y = recurrent_direction(b, x, width, op, options.bias, number);
     if (!options.bidirectional) {
       x = y;
       continue;
     }
-    const ValueId back = recurrent_way(b, b.apply("flip", {x}, places), width, op, options.bias,
-                                       number + "_reverse");
+    const ValueId back = recurrent_direction(b, b.apply("flip", {x}, places), width, op,
+                                             options.bias, number + "_reverse");
     x = b.apply("concat", {y, b.apply("flip", {back}, places)}, {{"axis", std::int64_t{2}}});
   }
   return x;

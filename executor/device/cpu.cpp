@@ -19,7 +19,7 @@ class CpuQueue final : public Queue {
   }
 
  private:
-  void push(std::function<void(Reach)> work) override { work(Reach(nullptr)); }
+  void push(std::function<void(AddressMap)> work) override { work(AddressMap(nullptr)); }
 };
 
 class Cpu final : public Device {

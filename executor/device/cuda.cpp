@@ -19,7 +19,7 @@
 #include "executor/device/cuda_staging.h"
 #include "executor/device/device.h"
 #include "executor/device/threads.h"
-#include "ops/cuda/cards.h"
+#include "ops/cuda/compute_capability.h"
 #include "ops/cuda/gpu/check.h"
 #include "ops/cuda/registry.h"
 #include "ops/cuda/work.h"
@@ -34,21 +34,21 @@ using cuda::OwnedEvent;
 
 /// Returns the number of this worker's GPU among those that CUDA_VISIBLE_DEVICES shows. Workers of
 /// a host take them in turn.
-int card_number() {
+int gpu_number() {
   static const int chosen = [] {
-    int cards = 0;
-    check(cudaGetDeviceCount(&cards), "count of the cards");
-    const int one = env().local_worker % std::max(cards, 1);
+    int gpus = 0;
+    check(cudaGetDeviceCount(&gpus), "count of the cards");
+    const int one = env().local_worker % std::max(gpus, 1);
     cudaDeviceProp about;
     check(cudaGetDeviceProperties(&about, one), "properties of the card");
-    log(Level::Info, "device cuda: card {} of {}, {}, {} MiB", one, cards, about.name,
+    log(Level::Info, "device cuda: card {} of {}, {}, {} MiB", one, gpus, about.name,
         about.totalGlobalMem >> 20);
     return one;
   }();
   return chosen;
 }
 
-void use_card() { check(cudaSetDevice(card_number()), "use of the card"); }
+void use_gpu() { check(cudaSetDevice(gpu_number()), "use of the card"); }
 
 class CudaQueue final : public Queue {
  public:
@@ -57,19 +57,19 @@ class CudaQueue final : public Queue {
   enum class Use { Compute, Uploads, Messages };
 
   explicit CudaQueue(Use use) : Queue(/*at_once=*/false) {
-    use_card();
+    use_gpu();
     int least = 0, most = 0;
     check(cudaDeviceGetStreamPriorityRange(&least, &most), "priorities of streams");
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
                                        use == Use::Messages ? most : least),
           "stream");
-    bench_.stream = stream;
+    kernel_context_.stream = stream;
     check(cudaHostAlloc(reinterpret_cast<void**>(&fault_), sizeof(cuda::Fault),
                         cudaHostAllocMapped | cudaHostAllocPortable),
           "pinned memory");
     *fault_ = cuda::Fault();
-    check(cudaHostGetDevicePointer(reinterpret_cast<void**>(&bench_.fault), fault_, 0),
+    check(cudaHostGetDevicePointer(reinterpret_cast<void**>(&kernel_context_.fault), fault_, 0),
           "pinned memory");
     if (use == Use::Compute) prepare_products();
     if (use != Use::Messages) staging_ = std::make_unique<cuda::Staging>();
@@ -86,18 +86,18 @@ class CudaQueue final : public Queue {
     thread_.join();
     let_go(cudaStreamSynchronize(cuda_stream()));
     graphs_.clear();
-    if (bench_.multiplier != nullptr)
-      static_cast<void>(cublasLtDestroy(static_cast<cublasLtHandle_t>(bench_.multiplier)));
-    bench_.convolver.reset();
+    if (kernel_context_.multiplier != nullptr)
+      static_cast<void>(cublasLtDestroy(static_cast<cublasLtHandle_t>(kernel_context_.multiplier)));
+    kernel_context_.convolver.reset();
     staging_.reset();
     downloads_.reset();
-    let_go(cudaFree(bench_.workspace));
+    let_go(cudaFree(kernel_context_.workspace));
     let_go(cudaFreeHost(fault_));
     let_go(cudaStreamDestroy(cuda_stream()));
   }
 
-  void* stream() override { return bench_.stream; }
-  void take_thread() override { use_card(); }
+  void* stream() override { return kernel_context_.stream; }
+  void take_thread() override { use_gpu(); }
 
   Event record() override { return record(/*recovers=*/false); }
 
@@ -105,7 +105,7 @@ class CudaQueue final : public Queue {
 
   Mark mark() override {
     const std::lock_guard lock(mutex_);
-    use_card();
+    use_gpu();
     std::shared_ptr<std::remove_pointer_t<cudaEvent_t>> event = make_event();
     check(cudaEventRecord(event.get(), cuda_stream()), "event");
     return event;
@@ -113,14 +113,14 @@ class CudaQueue final : public Queue {
   void after(const Mark& mark) override {
     if (!mark) return;
     const std::lock_guard lock(mutex_);
-    use_card();
+    use_gpu();
     check(cudaStreamWaitEvent(cuda_stream(), static_cast<cudaEvent_t>(mark.get()), 0),
           "wait for a stream");
   }
 
   bool repeat(const std::string& key, const std::function<void()>& give) override {
     const std::lock_guard lock(mutex_);
-    use_card();
+    use_gpu();
     repeats_ = true;
     const bool repeated = graphs_.repeat(key, give, cuda_stream());
     repeats_ = false;
@@ -130,7 +130,7 @@ class CudaQueue final : public Queue {
   std::int64_t repeated() const override { return graphs_.repeated(); }
 
   /// Enables TF32. Call it before the first product.
-  void use_tf32() { bench_.tf32 = true; }
+  void use_tf32() { kernel_context_.tf32 = true; }
 
   /// Zeroes newly allocated memory, after earlier work.
   void clear(void* memory, std::size_t bytes) {
@@ -149,7 +149,7 @@ class CudaQueue final : public Queue {
   Event record(bool recovers) {
     auto coming = std::make_shared<Event::Coming>();
     const std::lock_guard lock(mutex_);
-    use_card();
+    use_gpu();
     OwnedEvent event = spare_event();
     check(cudaEventRecord(event.get(), cuda_stream()), "event");
     {
@@ -160,46 +160,47 @@ class CudaQueue final : public Queue {
     return Event(std::move(coming));
   }
 
-  cudaStream_t cuda_stream() const { return static_cast<cudaStream_t>(bench_.stream); }
+  cudaStream_t cuda_stream() const { return static_cast<cudaStream_t>(kernel_context_.stream); }
 
   void prepare_products() {
-    check(cudaMalloc(&bench_.workspace, static_cast<std::size_t>(cuda::kWorkspaceBytes)),
+    check(cudaMalloc(&kernel_context_.workspace, static_cast<std::size_t>(cuda::kWorkspaceBytes)),
           "workspace");
     cublasLtHandle_t multiplier = nullptr;
     check(cublasLtCreate(&multiplier), "start of cuBLASLt");
-    bench_.multiplier = multiplier;
+    kernel_context_.multiplier = multiplier;
   }
 
   // Launches the work immediately, on the calling thread. Kernels find stream and workspace in the
-  // bench.
-  void push(std::function<void(Reach)> work) override {
+  // kernel context.
+  void push(std::function<void(AddressMap)> work) override {
     const std::lock_guard lock(mutex_);
-    use_card();
-    const cuda::Bench* const before = cuda::set_bench(&bench_);
+    use_gpu();
+    const cuda::KernelContext* const before = cuda::set_kernel_context(&kernel_context_);
     try {
-      work(Reach(nullptr));
+      work(AddressMap(nullptr));
     } catch (...) {
-      cuda::set_bench(before);
+      cuda::set_kernel_context(before);
       throw;
     }
-    cuda::set_bench(before);
+    cuda::set_kernel_context(before);
   }
 
   // A CUDA copy to host memory that isn't pinned returns only when the bytes have arrived. Small
   // downloads therefore pass through pinned memory, except within repeat(): a replayed graph would
   // write that memory again.
-  void move(void* to, const void* from, std::int64_t bytes, Way way) override {
+  void move(void* to, const void* from, std::int64_t bytes, CopyDirection direction) override {
     const std::lock_guard lock(mutex_);
-    use_card();
+    use_gpu();
     const auto size = static_cast<std::size_t>(bytes);
-    HETU_ASSERT(way != Way::ToDevice || staging_);
-    if (way == Way::ToDevice)
+    HETU_ASSERT(direction != CopyDirection::ToDevice || staging_);
+    if (direction == CopyDirection::ToDevice)
       staging_->upload(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes,
                        cuda_stream());
-    else if (way == Way::Within || repeats_ ||
+    else if (direction == CopyDirection::Within || repeats_ ||
              !downloads_->take(static_cast<std::byte*>(to), from, size, cuda_stream()))
       check(cudaMemcpyAsync(to, from, size,
-                            way == Way::Within ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost,
+                            direction == CopyDirection::Within ? cudaMemcpyDeviceToDevice
+                                                               : cudaMemcpyDeviceToHost,
                             cuda_stream()),
             "copy");
   }
@@ -223,7 +224,7 @@ class CudaQueue final : public Queue {
       waiting_.pop_front();
       lock.unlock();
       try {
-        use_card();
+        use_gpu();
         check(cudaEventSynchronize(next.event.get()), "a kernel");
         if (next.recovers) {
           error = nullptr;
@@ -234,7 +235,7 @@ class CudaQueue final : public Queue {
         if (!error) error = std::current_exception();
       }
       downloads_->land(next.downloads, !error);
-      next.coming->happen(std::chrono::steady_clock::now().time_since_epoch().count(), error);
+      next.coming->complete(std::chrono::steady_clock::now().time_since_epoch().count(), error);
       lock.lock();
       spare_.push_back(std::move(next.event));
     }
@@ -248,7 +249,7 @@ class CudaQueue final : public Queue {
          fault_->value, fault_->position, fault_->below);
   }
 
-  cuda::Bench bench_;
+  cuda::KernelContext kernel_context_;
   cuda::Fault* fault_ = nullptr;  // mapped host memory that kernels write to
   std::unique_ptr<cuda::Staging> staging_;
   std::unique_ptr<cuda::Downloads> downloads_;
@@ -277,10 +278,10 @@ class Cuda final : public Device {
   std::unique_ptr<Queue> open_messages() override {
     return std::make_unique<CudaQueue>(CudaQueue::Use::Messages);
   }
-  std::string card() const override {
-    use_card();
+  std::string gpu_id() const override {
+    use_gpu();
     cudaDeviceProp about;
-    check(cudaGetDeviceProperties(&about, card_number()), "properties of the card");
+    check(cudaGetDeviceProperties(&about, gpu_number()), "properties of the card");
     std::string name = "GPU-";
     for (const char byte : about.uuid.bytes)
       name += fmt::format("{:02x}", static_cast<unsigned char>(byte));
@@ -289,7 +290,7 @@ class Cuda final : public Device {
 
  private:
   std::byte* take(std::int64_t bytes) override {
-    use_card();
+    use_gpu();
     const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
     void* memory = nullptr;
     const cudaError_t status = cudaMalloc(&memory, size);
@@ -314,8 +315,8 @@ std::string in_words(int version) {  // CUDA's version numbers: 13000 is 13.0
 
 /// Returns the reason why this worker's GPU can't be used; "" if it can.
 std::string ask_driver() {
-  int cards = 0, driver = 0;
-  const cudaError_t status = cudaGetDeviceCount(&cards);
+  int gpus = 0, driver = 0;
+  const cudaError_t status = cudaGetDeviceCount(&gpus);
   if (status == cudaErrorInsufficientDriver) {
     check(cudaDriverGetVersion(&driver), "version of the driver");
     if (driver == 0) return "no GPU was found: this machine has no NVIDIA driver";
@@ -324,9 +325,9 @@ std::string ask_driver() {
   }
   if (status != cudaSuccess)
     return fmt::format("no GPU that CUDA can use was found: {}", cudaGetErrorString(status));
-  if (cards == 0) return "no GPU was found";
+  if (gpus == 0) return "no GPU was found";
   cudaDeviceProp about;
-  check(cudaGetDeviceProperties(&about, env().local_worker % cards), "properties of the card");
+  check(cudaGetDeviceProperties(&about, env().local_worker % gpus), "properties of the card");
   const int capability = about.major * 10 + about.minor;
   if (cuda::has_code_for(capability, cuda::compiled_for())) return "";
   if (capability < cuda::kLeastCapability)

@@ -56,7 +56,7 @@ bool Graphs::record(Recorded& to, const std::function<void()>& give, cudaStream_
 }
 
 void Graphs::refuse(const std::string& why) {
-  if (!std::exchange(told_, true))
+  if (!std::exchange(reported_, true))
     log(Level::Warning,
         "device cuda: not every function of a stage is a CUDA graph: {}; its kernels are launched "
         "one by one",

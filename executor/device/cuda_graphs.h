@@ -37,7 +37,7 @@ class Graphs {
 
   std::map<std::string, Recorded> recorded_;
   std::int64_t repeated_ = 0;
-  bool told_ = false;
+  bool reported_ = false;
 };
 
 }  // namespace hetu::cuda

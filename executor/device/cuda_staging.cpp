@@ -39,7 +39,7 @@ void Staging::upload(std::byte* to, const std::byte* from, std::int64_t bytes,
     const std::int64_t some = std::min(bytes, kBytes);
     const auto size = static_cast<std::size_t>(some);
     check(cudaEventSynchronize(piece.free.get()), "wait for pinned memory");
-    copy_by_threads(piece.memory, from, some);
+    copy_in_parallel(piece.memory, from, some);
     check(cudaMemcpyAsync(to, piece.memory, size, cudaMemcpyHostToDevice, stream), "upload");
     check(cudaEventRecord(piece.free.get(), stream), "event");
     to += some;
@@ -56,12 +56,12 @@ Downloads::~Downloads() { let_go(cudaFreeHost(memory_)); }
 
 bool Downloads::take(std::byte* to, const void* from, std::size_t bytes, cudaStream_t stream) {
   const std::lock_guard lock(mutex_);
-  if (on_the_way_ == 0) used_ = 0;
+  if (in_flight_ == 0) used_ = 0;
   if (bytes > kMost || bytes > kRoom - used_) return false;
   std::byte* const through = memory_ + used_;
   check(cudaMemcpyAsync(through, from, bytes, cudaMemcpyDeviceToHost, stream), "download");
   used_ = std::min(kRoom, (used_ + bytes + kAligned - 1) / kAligned * kAligned);
-  ++on_the_way_;
+  ++in_flight_;
   taken_.push_back({to, through, bytes});
   return true;
 }
@@ -75,7 +75,7 @@ void Downloads::land(const std::vector<Piece>& pieces, bool there) {
   if (there)
     for (const Piece& p : pieces) std::memcpy(p.to, p.from, p.bytes);
   const std::lock_guard lock(mutex_);
-  on_the_way_ -= pieces.size();
+  in_flight_ -= pieces.size();
 }
 
 }  // namespace hetu::cuda

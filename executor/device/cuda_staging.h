@@ -75,7 +75,7 @@ class Downloads {
   std::byte* memory_ = nullptr;
   std::mutex mutex_;
   std::vector<Piece> taken_;
-  std::size_t used_ = 0, on_the_way_ = 0;  // bytes in use from the start on, and downloads in them
+  std::size_t used_ = 0, in_flight_ = 0;  // bytes in use from the start on, and downloads in them
 };
 
 }  // namespace hetu::cuda

@@ -40,7 +40,7 @@ std::vector<const char*> device_names() {
   return names;
 }
 
-void Event::Coming::happen(std::int64_t done_ns, std::exception_ptr error) {
+void Event::Coming::complete(std::int64_t done_ns, std::exception_ptr error) {
   std::vector<std::function<void()>> then;
   {
     const std::lock_guard lock(mutex_);
@@ -83,21 +83,22 @@ void Event::then(std::function<void()> call) const {
 }
 
 void Queue::copy(void* to, const void* from, std::int64_t bytes) {
-  if (to != from && bytes > 0) move(to, from, bytes, Way::Within);
+  if (to != from && bytes > 0) move(to, from, bytes, CopyDirection::Within);
 }
 
 void Queue::upload(void* to, const void* from_host, std::int64_t bytes) {
-  if (bytes > 0) move(to, from_host, bytes, Way::ToDevice);
+  if (bytes > 0) move(to, from_host, bytes, CopyDirection::ToDevice);
 }
 
 void Queue::download(void* to_host, const void* from, std::int64_t bytes) {
-  if (bytes > 0) move(to_host, from, bytes, Way::ToHost);
+  if (bytes > 0) move(to_host, from, bytes, CopyDirection::ToHost);
 }
 
-void Queue::move(void* to, const void* from, std::int64_t bytes, Way way) {
-  run([=](Reach at) {
-    void* const there = way == Way::ToHost ? to : at(to);
-    std::memcpy(there, way == Way::ToDevice ? from : at(from), static_cast<std::size_t>(bytes));
+void Queue::move(void* to, const void* from, std::int64_t bytes, CopyDirection direction) {
+  run([=](AddressMap at) {
+    void* const there = direction == CopyDirection::ToHost ? to : at(to);
+    std::memcpy(there, direction == CopyDirection::ToDevice ? from : at(from),
+                static_cast<std::size_t>(bytes));
   });
 }
 
@@ -146,7 +147,7 @@ void DeviceSpan::add(const float* from) const {
     device->queue().upload(room.get(), from, bytes());
     there = reinterpret_cast<const float*>(room.get());
   }
-  device->queue().run([to = data, there, n = elements, add = device->kernels().add](Reach at) {
+  device->queue().run([to = data, there, n = elements, add = device->kernels().add](AddressMap at) {
     add(at(to), at(there), n);
   });
   device->queue().record().wait();

@@ -22,19 +22,19 @@ class FarMemory;
 
 /// Converts a device address to an address that a kernel can use while it runs. Only work run by a
 /// queue receives one.
-class Reach {
+class AddressMap {
  public:
-  explicit Reach(const FarMemory* far) : far_(far) {}
+  explicit AddressMap(const FarMemory* far) : far_(far) {}
   template <class T>
   T* operator()(T* address) const {
     if (far_ == nullptr || address == nullptr) return address;
-    return static_cast<T*>(const_cast<void*>(reached(address)));
+    return static_cast<T*>(const_cast<void*>(to_kernel_address(address)));
   }
   /// Returns true if host code may read such addresses, too; only for "far".
   bool is_readable() const { return far_ != nullptr; }
 
  private:
-  const void* reached(const void* address) const;
+  const void* to_kernel_address(const void* address) const;
 
   const FarMemory* far_;
 };
@@ -45,14 +45,14 @@ class Queue {
  public:
   virtual ~Queue() = default;
 
-  /// Runs `work(reach)`, a kernel with its arguments. The work is copied with its captures, unless
-  /// the device computes at once on this thread.
+  /// Runs `work(addresses)`, a kernel with its arguments. The work is copied with its captures,
+  /// unless the device computes at once on this thread.
   template <class Work>
   void run(const Work& work) {
     if (at_once_)
-      work(Reach(nullptr));
+      work(AddressMap(nullptr));
     else
-      push(std::function<void(Reach)>(work));
+      push(std::function<void(AddressMap)>(work));
   }
   /// Returns true if work is done when the call that gives it returns.
   bool at_once() const { return at_once_; }
@@ -68,7 +68,8 @@ class Queue {
   /// so far is done.
   using Mark = std::shared_ptr<void>;
   virtual Mark mark() { return nullptr; }
-  /// Makes work given from here on wait until `mark` is reached. Not allowed within repeat().
+  /// Makes work given from here on wait until `mark` is reached. Not allowed within
+  /// repeat().
   virtual void after(const Mark& /*mark*/) {}
   /// Waits until the queue is idle and clears a failure, so that new work runs again. Without this
   /// call, each event after a failure reports that failure. A device that failed permanently
@@ -94,12 +95,12 @@ class Queue {
 
  protected:
   explicit Queue(bool at_once) : at_once_(at_once) {}
-  virtual void push(std::function<void(Reach)> work) = 0;
+  virtual void push(std::function<void(AddressMap)> work) = 0;
   /// Direction of a copy.
-  enum class Way { Within, ToDevice, ToHost };
+  enum class CopyDirection { Within, ToDevice, ToHost };
   /// Copies bytes > 0. The default implementation copies with host code on addresses that the
   /// queue's work can use.
-  virtual void move(void* to, const void* from, std::int64_t bytes, Way way);
+  virtual void move(void* to, const void* from, std::int64_t bytes, CopyDirection direction);
 
  private:
   const bool at_once_;
@@ -129,7 +130,7 @@ class Device {
   virtual std::unique_ptr<Queue> open_messages() { return nullptr; }
   /// Returns an identifier of the physical device that is the same in all processes, so that two
   /// that share a GPU notice. Empty if the device can't be shared by mistake.
-  virtual std::string card() const { return {}; }
+  virtual std::string gpu_id() const { return {}; }
   /// Allows products of float32 to round their operands to TF32 (11 bits), which a GPU's matrix
   /// units multiply. No effect on other devices.
   virtual void use_tf32() {}

@@ -22,7 +22,7 @@ class Event {
    public:
     /// Completes the event: wakes waiting threads and runs the calls given to then(). With `error`,
     /// waits throw it.
-    void happen(std::int64_t done_ns, std::exception_ptr error);
+    void complete(std::int64_t done_ns, std::exception_ptr error);
 
    private:
     friend class Event;

@@ -1,7 +1,7 @@
 // A device for tests on machines without an accelerator. It detects code that wouldn't work on a
 // GPU: its addresses are unmapped, its queue is a thread, and its events come later. Each
 // allocation has two ranges of the same size. The far one has no access rights, and its addresses
-// are handed out. The real one holds the data, and Reach translates to it.
+// are handed out. The real one holds the data, and AddressMap translates to it.
 #include <sys/mman.h>
 
 #include <atomic>
@@ -26,8 +26,8 @@ constexpr std::int64_t kPage = 4096;
 class FarQueue final : public Queue {
  public:
   explicit FarQueue(const FarMemory& memory)
-      : Queue(/*at_once=*/false), memory_(memory), thread_([this, n = threads()] {
-          set_threads(n);
+      : Queue(/*at_once=*/false), memory_(memory), thread_([this, n = thread_count()] {
+          set_thread_count(n);
           serve();
         }) {}
   ~FarQueue() override {
@@ -45,8 +45,8 @@ class FarQueue final : public Queue {
   // Not by push(): waits must not become part of a record.
   void after(const Mark& mark) override {
     if (mark)
-      give(
-          {[reached = std::static_pointer_cast<Event>(mark)](Reach) { reached->wait(); }, nullptr});
+      give({[event = std::static_pointer_cast<Event>(mark)](AddressMap) { event->wait(); },
+            nullptr});
   }
 
   // Behaves as a CUDA graph: a record keeps the arguments that the work had when it was recorded.
@@ -82,12 +82,12 @@ class FarQueue final : public Queue {
 
  private:
   struct Task {
-    std::function<void(Reach)> work;
+    std::function<void(AddressMap)> work;
     std::shared_ptr<Event::Coming> event;  // in place of work
     bool recovers = false;                 // clears the failure before the event
   };
 
-  void push(std::function<void(Reach)> work) override {
+  void push(std::function<void(AddressMap)> work) override {
     if (recording_ != nullptr && recorder_ == std::this_thread::get_id())
       recording_.load()->work.push_back(work);
     give({std::move(work), nullptr});
@@ -114,10 +114,10 @@ class FarQueue final : public Queue {
       lock.unlock();
       if (task.recovers) error = nullptr;
       if (task.event) {
-        task.event->happen(std::chrono::steady_clock::now().time_since_epoch().count(), error);
+        task.event->complete(std::chrono::steady_clock::now().time_since_epoch().count(), error);
       } else if (!error) {
         try {
-          task.work(Reach(&memory_));
+          task.work(AddressMap(&memory_));
         } catch (...) {
           error = std::current_exception();
         }
@@ -127,7 +127,7 @@ class FarQueue final : public Queue {
   }
 
   struct Record {
-    std::vector<std::function<void(Reach)>> work;
+    std::vector<std::function<void(AddressMap)>> work;
   };
 
   const FarMemory& memory_;
@@ -156,7 +156,7 @@ class Far final : public Device {
   std::byte* take(std::int64_t bytes) override { return memory_.take(bytes); }
   // Releases the memory after earlier work, which may still use it.
   void release(std::byte* address) override {
-    queue_.run([this, address](Reach) { memory_.release(address); });
+    queue_.run([this, address](AddressMap) { memory_.release(address); });
   }
 
   FarMemory memory_;
@@ -166,7 +166,9 @@ class Far final : public Device {
 
 }  // namespace
 
-const void* Reach::reached(const void* address) const { return far_->reached(address); }
+const void* AddressMap::to_kernel_address(const void* address) const {
+  return far_->to_kernel_address(address);
+}
 
 std::byte* FarMemory::take(std::int64_t bytes) {
   const std::int64_t whole = (bytes / kPage + 1) * kPage;
@@ -198,7 +200,7 @@ FarMemory::~FarMemory() {
   while (!ranges_.empty()) release(const_cast<std::byte*>(ranges_.begin()->first));
 }
 
-const void* FarMemory::reached(const void* address) const {
+const void* FarMemory::to_kernel_address(const void* address) const {
   const auto* const at = static_cast<const std::byte*>(address);
   const std::lock_guard lock(mutex_);
   auto range = ranges_.upper_bound(at);

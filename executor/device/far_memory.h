@@ -1,4 +1,5 @@
-// The addresses of the device "far" and the memory behind them. Used by far.cpp and Reach only.
+// The addresses of the device "far" and the memory behind them. Used by far.cpp and AddressMap
+// only.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +21,7 @@ class FarMemory {
   /// Frees a range; does nothing for other addresses.
   void release(std::byte* address);
   /// Returns the address that kernels use for a far address. Throws Internal for other addresses.
-  const void* reached(const void* address) const;
+  const void* to_kernel_address(const void* address) const;
 
  private:
   struct Range {

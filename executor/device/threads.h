@@ -7,25 +7,25 @@
 namespace hetu {
 
 /// Returns the number of threads that kernels of the calling thread may use.
-int threads();
+int thread_count();
 
 /// Sets the number of threads for the calling thread, at least 1.
-void set_threads(int count);
+void set_thread_count(int count);
 
 /// Copies host memory with up to 8 of these threads: a single thread can't keep up with a GPU's
 /// upload rate.
-void copy_by_threads(std::byte* to, const std::byte* from, std::int64_t bytes);
+void copy_in_parallel(std::byte* to, const std::byte* from, std::int64_t bytes);
 
 /// Scope guard that sets the calling thread's thread count and restores it on destruction. 0 leaves
 /// it unchanged.
-class Threads {
+class ScopedThreadCount {
  public:
-  explicit Threads(int now) : before_(threads()) {
-    if (now > 0) set_threads(now);
+  explicit ScopedThreadCount(int count) : before_(thread_count()) {
+    if (count > 0) set_thread_count(count);
   }
-  ~Threads() { set_threads(before_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
+  ~ScopedThreadCount() { set_thread_count(before_); }
+  ScopedThreadCount(const ScopedThreadCount&) = delete;
+  ScopedThreadCount& operator=(const ScopedThreadCount&) = delete;
 
  private:
   int before_;

@@ -66,7 +66,7 @@ Event Channel::give(Work work) {
   {
     const std::lock_guard lock(mutex_);
     if (error_)
-      piece.coming->happen(comm::now_ns(), error_);
+      piece.coming->complete(comm::now_ns(), error_);
     else
       given_.push_back(std::move(piece));
   }
@@ -107,8 +107,8 @@ void Channel::give_up_all(const std::exception_ptr& why) {
     error_ = why;
     pending_.splice(pending_.end(), given_);
   }
-  for (Piece& piece : put_) piece.coming->happen(comm::now_ns(), why);
-  for (Piece& piece : pending_) piece.coming->happen(comm::now_ns(), why);
+  for (Piece& piece : put_) piece.coming->complete(comm::now_ns(), why);
+  for (Piece& piece : pending_) piece.coming->complete(comm::now_ns(), why);
 }
 
 // Reads the signal's count before it looks for work, so that news in between ends the next wait at
@@ -217,7 +217,7 @@ void Channel::put(std::list<Piece>::iterator at) {
 void Channel::end_all_done() {
   while (!put_.empty() && put_.front().end.done()) {
     Piece& piece = put_.front();
-    piece.coming->happen(piece.end.wait(), nullptr);
+    piece.coming->complete(piece.end.wait(), nullptr);
     put_.pop_front();
   }
   if (!put_.empty()) group_->look([&] { return name_; });

@@ -69,7 +69,7 @@ Event DirectLinks::sum(const comm::Group& group, comm::Tag tag, float* data, std
                   }});
 }
 
-std::int64_t DirectLinks::wait(const Event& event, comm::What what) const {
+std::int64_t DirectLinks::wait(const Event& event, comm::WaitPurpose what) const {
   const double timeout_s = transport_.options().timeout_s;
   if (!event.wait_for(timeout_s))
     fail(Code::Timeout, "worker {} waited {:g} s for {}, which goes by NCCL", transport_.worker(),

@@ -39,7 +39,7 @@ class DirectLinks {
 
   /// Waits for an event of these functions and returns its time. Throws Timeout after the
   /// transport's timeout, and Comm naming the dead worker; both contain `what`.
-  std::int64_t wait(const Event& event, comm::What what) const;
+  std::int64_t wait(const Event& event, comm::WaitPurpose what) const;
 
  private:
   struct Key {

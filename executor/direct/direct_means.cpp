@@ -37,12 +37,12 @@ std::byte* DirectMeans::room(std::int64_t bytes) {
   return room_.get();
 }
 
-void DirectMeans::make(const Mean& mean, std::int64_t piece_bytes, comm::What what) {
+void DirectMeans::make(const Mean& mean, std::int64_t piece_bytes, comm::WaitPurpose what) {
   queue_->take_thread();
   comm::NcclGroup& nccl = groups_.get(mean.group, what);
   const TensorKernels& kernels = device_.kernels();
   const auto scale = [&](float* data, double by, std::int64_t elements) {
-    queue_->run([data, by = static_cast<float>(by), elements, run = kernels.scale](Reach at) {
+    queue_->run([data, by = static_cast<float>(by), elements, run = kernels.scale](AddressMap at) {
       run(at(data), by, elements);
     });
   };

@@ -30,7 +30,7 @@ class DirectMeans {
   /// Computes a mean in chunks of `piece_bytes`, and waits for it. Collective over the group. The
   /// result has the bits of comm::Reducer's sums and of TensorKernels::scale. Throws Comm, naming
   /// the dead worker, Timeout, and InvalidArgument if the device has no memory for a chunk.
-  void make(const Mean& mean, std::int64_t piece_bytes, comm::What what);
+  void make(const Mean& mean, std::int64_t piece_bytes, comm::WaitPurpose what);
 
   /// Ends the waits of make(), now and later. Any thread may call it.
   void give_up() { given_up_ = true; }

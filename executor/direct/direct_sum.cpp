@@ -61,7 +61,7 @@ void put_sum(const DirectSum& sum, const TensorKernels& kernels, std::byte* in,
   // Adds into the first member's shard, because the sum begins with it; every other shard is only
   // read.
   if (own.elements > 0)
-    queue.run([pieces, n = own.elements, add_to = kernels.add](Reach at) {
+    queue.run([pieces, n = own.elements, add_to = kernels.add](AddressMap at) {
       for (std::size_t p = 1; p < pieces.size(); ++p) add_to(at(pieces[0]), at(pieces[p]), n);
     });
   queue.copy(own.data, pieces[0], own.elements * kSize);

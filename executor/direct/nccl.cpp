@@ -31,7 +31,7 @@ Tag group_tag(const Group& group, int part) {
 }  // namespace
 
 NcclGroup::NcclGroup(Transport& transport, const NcclLibrary& library, Group group,
-                     const NcclUniqueId& id, What what, NcclEnds ends)
+                     const NcclUniqueId& id, WaitPurpose what, NcclEnds ends)
     : transport_(transport), library_(library), group_(std::move(group)), ends_(ends) {
   check_group(transport_, group_);
   for (const int peer : group_) {
@@ -69,7 +69,7 @@ int NcclGroup::rank_of(int worker) const {
   return static_cast<int>(at - group_.begin());
 }
 
-void NcclGroup::take(int result, What what) {
+void NcclGroup::take(int result, WaitPurpose what) {
   if (result != kNcclSuccess && result != kNcclInProgress) failed(result, what);
 }
 
@@ -81,7 +81,7 @@ const NcclGroup::Watch* NcclGroup::lost() const {
 
 // NCCL reports that a link has failed, and the transport reports which worker died. The transport
 // may notice the death a little later.
-void NcclGroup::failed(int result, What what) {
+void NcclGroup::failed(int result, WaitPurpose what) {
   abort();
   const Options& options = transport_.options();
   const double patience_s =
@@ -97,25 +97,25 @@ void NcclGroup::failed(int result, What what) {
        transport_.worker(), what.text(), library_.error_string(result));
 }
 
-bool NcclGroup::ready(What what) {
+bool NcclGroup::ready(WaitPurpose what) {
   int result = kNcclSuccess;
   take(library_.comm_get_async_error(comm_, &result), what);
   take(result, what);
   return result == kNcclSuccess;
 }
 
-void NcclGroup::until_launched(What what) {
+void NcclGroup::until_launched(WaitPurpose what) {
   wait([&] { return ready(what); }, what);
 }
 
-void NcclGroup::check_alive(What what) {
+void NcclGroup::check_alive(WaitPurpose what) {
   if (ends_.given_up != nullptr && ends_.given_up->load()) abort();
   if (comm_ == nullptr)
     fail(Code::Comm, "worker {} in {}: NCCL: the communicator was given up", transport_.worker(),
          what.text());
 }
 
-void NcclGroup::look(What what) {
+void NcclGroup::look(WaitPurpose what) {
   check_alive(what);
   static_cast<void>(ready(what));
   const Watch* const watch = lost();
@@ -139,7 +139,7 @@ void NcclGroup::finish(double patience_s) {
   abort();
 }
 
-void NcclGroup::wait(const std::function<bool()>& done, What what) {
+void NcclGroup::wait(const std::function<bool()>& done, WaitPurpose what) {
   const std::int64_t begin = now_ns();
   const double timeout_s = transport_.options().timeout_s;
   const auto limit = static_cast<std::int64_t>(timeout_s * static_cast<double>(kSecond));
@@ -154,7 +154,7 @@ void NcclGroup::wait(const std::function<bool()>& done, What what) {
   }
 }
 
-void NcclGroup::exchange(const std::vector<NcclMove>& moves, void* stream, What what) {
+void NcclGroup::exchange(const std::vector<NcclMove>& moves, void* stream, WaitPurpose what) {
   check_alive(what);
   // Checked before the group starts: NCCL can't leave a group without ending it.
   for (const NcclMove& move : moves) {
@@ -185,7 +185,7 @@ NcclGroups::NcclGroups(Transport& transport, const NcclLibrary& library, std::si
 }
 
 // Waits for a message. A living member answers soon.
-void NcclGroups::wait(Request& request, What what) const {
+void NcclGroups::wait(Request& request, WaitPurpose what) const {
   if (given_up_ == nullptr) return transport_.wait(request, what);
   const std::int64_t limit = now_ns() + static_cast<std::int64_t>(transport_.options().timeout_s *
                                                                   static_cast<double>(kSecond));
@@ -200,16 +200,16 @@ void NcclGroups::wait(Request& request, What what) const {
 
 // Decides whether all members still have the group's communicator. The first member collects the
 // answers and, if any lacks it, sends the id of a new one.
-NcclGroups::Answer NcclGroups::agree(const Group& group, bool lacks, What what) {
+NcclGroups::Answer NcclGroups::agree(const Group& group, bool lacks, WaitPurpose what) {
   Answer answer;
   char word = lacks ? 1 : 0;
   const int first = group.front();
   const Tag question = group_tag(group, 0), reply = group_tag(group, 1);
   if (transport_.worker() != first) {
     const auto asked = transport_.send(first, question, &word, 1);
-    const auto told = transport_.recv(first, reply, &answer, sizeof answer);
+    const auto replied = transport_.recv(first, reply, &answer, sizeof answer);
     wait(*asked, what);
-    wait(*told, what);
+    wait(*replied, what);
     return answer;
   }
   answer.anew = word;
@@ -225,13 +225,13 @@ NcclGroups::Answer NcclGroups::agree(const Group& group, bool lacks, What what) 
          library_.error_string(result));
   for (const int peer : group) {
     if (peer == first) continue;
-    const auto told = transport_.send(peer, reply, &answer, sizeof answer);
-    wait(*told, what);
+    const auto replied = transport_.send(peer, reply, &answer, sizeof answer);
+    wait(*replied, what);
   }
   return answer;
 }
 
-NcclGroup& NcclGroups::get(const Group& group, What what) {
+NcclGroup& NcclGroups::get(const Group& group, WaitPurpose what) {
   check_group(transport_, group);
   const auto at = std::find_if(kept_.begin(), kept_.end(),
                                [&](const auto& one) { return one->members() == group; });

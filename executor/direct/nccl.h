@@ -35,7 +35,7 @@ class NcclGroup {
   /// Collective: every member calls it with the same `id`. Returns when all have called it. Throws
   /// Comm, naming the dead worker, and Timeout.
   NcclGroup(Transport& transport, const NcclLibrary& library, Group group, const NcclUniqueId& id,
-            What what, NcclEnds ends = {});
+            WaitPurpose what, NcclEnds ends = {});
   /// Doesn't wait: operations in progress are lost.
   ~NcclGroup();
   NcclGroup(const NcclGroup&) = delete;
@@ -47,15 +47,15 @@ class NcclGroup {
   /// other don't deadlock. Returns when the moves are launched. Messages between two workers arrive
   /// in the order of the calls, and within a call in its order. Throws InvalidArgument for a peer
   /// outside the group, Comm, and Timeout.
-  void exchange(const std::vector<NcclMove>& moves, void* stream, What what);
+  void exchange(const std::vector<NcclMove>& moves, void* stream, WaitPurpose what);
 
   /// Polls until `done`, which tests whether the stream has reached a point. Throws Comm if NCCL
   /// fails or a member dies, naming the member, and Timeout after options().timeout_s. The
   /// communicator is aborted first, so that kernels on the stream end.
-  void wait(const std::function<bool()>& done, What what);
+  void wait(const std::function<bool()>& done, WaitPurpose what);
   /// Throws the errors of NCCL and of members that wait() throws. Callers that wait by other means
   /// call it from time to time.
-  void look(What what);
+  void look(WaitPurpose what);
   /// Sends what NCCL still holds, after all operations on streams are done. Takes at most
   /// `patience_s` seconds. No exchange may follow.
   void finish(double patience_s);
@@ -67,13 +67,13 @@ class NcclGroup {
   };
 
   int rank_of(int worker) const;
-  void take(int result, What what);
-  void check_alive(What what);
-  void until_launched(What what);
-  bool ready(What what);
+  void take(int result, WaitPurpose what);
+  void check_alive(WaitPurpose what);
+  void until_launched(WaitPurpose what);
+  bool ready(WaitPurpose what);
   const Watch* lost() const;
   void abort();
-  [[noreturn]] void failed(int result, What what);
+  [[noreturn]] void failed(int result, WaitPurpose what);
 
   Transport& transport_;
   const NcclLibrary& library_;
@@ -96,7 +96,7 @@ class NcclGroups {
   /// Returns the group's communicator, which is valid until the next call. Collective over the
   /// group. In one round trip to the first member, all learn whether every member still has it; if
   /// not, all create a new one. Its operations must have ended on their stream.
-  NcclGroup& get(const Group& group, What what);
+  NcclGroup& get(const Group& group, WaitPurpose what);
   std::size_t size() const { return kept_.size(); }
 
  private:
@@ -104,8 +104,8 @@ class NcclGroups {
     char anew = 0;
     NcclUniqueId id;
   };
-  Answer agree(const Group& group, bool lacks, What what);
-  void wait(Request& request, What what) const;
+  Answer agree(const Group& group, bool lacks, WaitPurpose what);
+  void wait(Request& request, WaitPurpose what) const;
 
   Transport& transport_;
   const NcclLibrary& library_;

@@ -21,7 +21,7 @@ std::unique_lock<std::recursive_mutex> CallGuard::enter() const {
 
 StepReport CallGuard::train(std::int64_t step, TraceRecorder* trace,
                             const std::function<StepReport()>& work) {
-  const Threads while_it_runs(threads_);
+  const ScopedThreadCount while_it_runs(threads_);
   const std::size_t records = trace != nullptr ? trace->records().size() : 0;
   try {
     if (!limits_.others && !limits_.asynchronous) job_.stages.undo().prepare();
@@ -35,7 +35,7 @@ StepReport CallGuard::train(std::int64_t step, TraceRecorder* trace,
 }
 
 StepReport CallGuard::validate(std::int64_t step, const std::function<StepReport()>& work) {
-  const Threads while_it_runs(threads_);
+  const ScopedThreadCount while_it_runs(threads_);
   try {
     return work();
   } catch (const std::exception& error) {
@@ -44,11 +44,11 @@ StepReport CallGuard::validate(std::int64_t step, const std::function<StepReport
   }
 }
 
-void CallGuard::with_means(const std::function<void()>& look) {
+void CallGuard::with_mean_buffers(const std::function<void()>& work) {
   const std::vector<float> own = job_.stages.buffers();
   try {
     job_.stages.average_buffers();
-    look();
+    work();
   } catch (...) {
     try {
       job_.stages.undo().recover(/*restores_buffers=*/false);

@@ -45,9 +45,9 @@ class CallGuard {
                    const std::function<StepReport()>& work);
   StepReport validate(std::int64_t step, const std::function<StepReport()>& work);
 
-  /// Calls `look` while buffers hold the mean over pipelines, and restores them afterwards, also
+  /// Calls `work` while buffers hold the mean over pipelines, and restores them afterwards, also
   /// after an error.
-  void with_means(const std::function<void()>& look);
+  void with_mean_buffers(const std::function<void()>& work);
 
  private:
   std::string cant_undo(bool training) const;

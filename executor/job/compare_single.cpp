@@ -25,7 +25,7 @@
 namespace hetu {
 namespace {
 
-using What = TensorRecord::What;
+using Content = TensorRecord::Content;
 
 // Returns options for the same training without a pipeline. The number of threads differs from the
 // run's, which must change no bit: equal numbers would hide a kernel whose bits depend on it.
@@ -34,7 +34,7 @@ TrainerOptions alone(const TrainerOptions& run) {
   one.micro_batches = run.micro_batches * run.pipelines;
   one.batch_size = run.batch_size * run.pipelines;
   one.seed = run.seed;
-  one.threads = threads() == 1 ? 2 : 1;
+  one.threads = thread_count() == 1 ? 2 : 1;
   one.kernels = run.kernels;
   one.dtype = run.dtype;
   one.state_dtype = run.state_dtype;
@@ -100,7 +100,7 @@ CompareSingle::CompareSingle(const Graph& graph, Trainer& run, comm::Transport& 
   if (transport.worker() == 0) {
     links_ = comm::make_inproc(1);
     const TrainerOptions one = alone(run.options());
-    const Threads other(one.threads);
+    const ScopedThreadCount other(one.threads);
     single_ = std::make_unique<Trainer>(graph, run.optimizer(), one, *links_[0]);
     single_log_ = std::make_unique<TensorLog>(single_->graph());
     single_->log_tensors(single_log_.get());
@@ -113,21 +113,21 @@ CompareSingle::~CompareSingle() { run_.log_tensors(nullptr); }
 
 void CompareSingle::begin() {
   log_.clear();
-  run_.log_state(log_, What::Weight);
-  if (single_) single_->log_state(*single_log_, What::Weight);
+  run_.log_state(log_, Content::Weight);
+  if (single_) single_->log_state(*single_log_, Content::Weight);
   compare(gather(run_.step()), " before it", run_.step());
 }
 
 void CompareSingle::check(const StepResult& step, const FieldLookup& whole) {
-  run_.log_state(log_, What::GradientSum);
-  run_.log_state(log_, What::Weight);
+  run_.log_state(log_, Content::GradientSum);
+  run_.log_state(log_, Content::Weight);
   const Records all = gather(step.step);
   if (!bitwise_) bring_sums(all, step.step);
   StepResult wanted;
   if (single_) {
-    const Threads other(single_->options().threads);
+    const ScopedThreadCount other(single_->options().threads);
     wanted = single_->train(whole);
-    single_->log_state(*single_log_, What::Weight);
+    single_->log_state(*single_log_, Content::Weight);
   }
   compare(all, "", step.step);
   if (single_) check_scalars(step, wanted);
@@ -152,7 +152,8 @@ void CompareSingle::bring_sums(const Records& all, std::int64_t step) {
   std::vector<char> brought(parameters.size(), 0);
   for (int worker = 0; worker < static_cast<int>(all.size()); ++worker) {
     for (const TensorRecord& record : all[worker]) {
-      if (record.what != What::GradientSum || std::exchange(brought[record.id], 1) != 0) continue;
+      if (record.what != Content::GradientSum || std::exchange(brought[record.id], 1) != 0)
+        continue;
       const std::string& name = parameters[record.id].name;
       const comm::Tag tag = comm::make_tag(kCompareTag, record.id, 0, 1, static_cast<int>(step));
       if (transport_.worker() == worker) {
@@ -178,14 +179,14 @@ void CompareSingle::bring_sums(const Records& all, std::int64_t step) {
 
 // Called within a step of the single process, before its update.
 void CompareSingle::replace_sums() {
-  single_->log_state(*single_log_, What::GradientSum);
+  single_->log_state(*single_log_, Content::GradientSum);
   if (bitwise_) return;
   for (const StateTensor& t : single_->gradients()) t.values.write(sums_.at(t.name).data());
 }
 
 // Returns true if the tensor must agree.
 bool CompareSingle::counts(const TensorRecord& record) const {
-  if (bitwise_ || record.what != What::Result) return true;
+  if (bitwise_ || record.what != Content::Result) return true;
   const std::vector<StateBuffer>& buffers = run_.graph().buffers;
   return std::none_of(buffers.begin(), buffers.end(),
                       [&](const StateBuffer& b) { return b.next == record.id; });
@@ -193,7 +194,7 @@ bool CompareSingle::counts(const TensorRecord& record) const {
 
 bool CompareSingle::differs(const TensorRecord& mine, const TensorRecord& wanted) {
   if (mine.sketch.checksum == wanted.sketch.checksum) return false;
-  if (bitwise_ || mine.what != What::GradientSum) return true;
+  if (bitwise_ || mine.what != Content::GradientSum) return true;
   const double apart = distance(mine.sketch, wanted.sketch) / std::max(1.0, wanted.sketch.norm);
   farthest_ = std::max(farthest_, apart);
   return !(apart <= kTolerance);
@@ -202,7 +203,7 @@ bool CompareSingle::differs(const TensorRecord& mine, const TensorRecord& wanted
 void CompareSingle::compare(const Records& all, const std::string& when, std::int64_t step) {
   if (!single_) return;
   const std::vector<TensorRecord>& wanted = single_log_->records();
-  std::map<std::tuple<What, int, int>, std::size_t> places;
+  std::map<std::tuple<Content, int, int>, std::size_t> places;
   for (std::size_t i = 0; i < wanted.size(); ++i)
     places.emplace(std::tuple(wanted[i].what, wanted[i].id, wanted[i].micro), i);
   std::optional<Found> first;
@@ -230,7 +231,7 @@ std::string CompareSingle::describe(const Found& found) const {
   const Graph& graph = run_.graph();
   const TensorRecord& mine = found.mine;
   std::string text;
-  if (mine.what == What::Result) {
+  if (mine.what == Content::Result) {
     const Value& value = graph.values[mine.id];
     const Node& node = graph.nodes[value.producer];
     const int micros = run_.options().micro_batches;
@@ -239,9 +240,9 @@ std::string CompareSingle::describe(const Found& found) const {
     text += fmt::format(", stage {}, micro-batch {}", mine.stage, mine.micro % micros);
     if (run_.options().pipelines > 1) text += fmt::format(" of pipeline {}", mine.micro / micros);
   } else {
-    text =
-        fmt::format("{} '{}', stage {}", mine.what == What::Weight ? "weight" : "gradient sum of",
-                    graph.parameters[mine.id].name, mine.stage);
+    text = fmt::format("{} '{}', stage {}",
+                       mine.what == Content::Weight ? "weight" : "gradient sum of",
+                       graph.parameters[mine.id].name, mine.stage);
   }
   return fmt::format(
       "{}, worker {}: about {:.2g} apart, norm {:.4g}; all that one process does before is equal",

@@ -45,7 +45,7 @@ void check_counts(const Graph& graph, const std::vector<Cut>& cuts) {
 
 namespace {
 
-bool is_told(const TrainerOptions& o) {
+bool is_given(const TrainerOptions& o) {
   return o.given.count("partition") != 0 || o.partition.by != Partition::By::Operations ||
          !o.speed.empty();
 }
@@ -128,7 +128,7 @@ class LimitedCut {
 
 TrainerOptions partitioned(const Graph& graph, const TrainerOptions& options,
                            const NeedOf& need_of) {
-  if (!is_told(options)) return options;
+  if (!is_given(options)) return options;
   require(options.first_block.empty() && options.cuts.empty(),
           "--partition {}: first blocks of stages are told, too; leave one of the two out",
           to_text(options.partition));
@@ -204,13 +204,13 @@ std::vector<SharedPart> shared_parts(const Graph& graph, const std::vector<Segme
                                      const Schedule& plan, const SharedStage& stage) {
   std::vector<SharedPart> parts = parts_of_stage(plan, segments, stage.pipeline, stage.stage);
   if (segments.empty()) return parts;
-  const std::vector<ParameterPlace>& places = stage.places;
+  const std::vector<ParameterSlice>& slices = stage.slices;
   for (SharedPart& part : parts) {
     std::vector<SharedPart::Range>& ranges = part.ranges;
-    for (std::size_t p = 0; p < places.size(); ++p) {
-      if (segment_of_parameter(graph, segments, places[p].parameter) != part.number) continue;
-      const std::int64_t begin = places[p].begin;
-      const std::int64_t end = p + 1 < places.size() ? places[p + 1].begin : stage.elements;
+    for (std::size_t p = 0; p < slices.size(); ++p) {
+      if (segment_of_parameter(graph, segments, slices[p].parameter) != part.number) continue;
+      const std::int64_t begin = slices[p].begin;
+      const std::int64_t end = p + 1 < slices.size() ? slices[p + 1].begin : stage.elements;
       if (!ranges.empty() && ranges.back().begin + ranges.back().elements == begin)
         ranges.back().elements += end - begin;
       else

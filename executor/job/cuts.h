@@ -42,12 +42,12 @@ std::vector<Segment> segments_of(const Graph& graph, const TrainerOptions& o);
 /// Returns true if the parameters of a segment are not contiguous in the weights of a stage.
 bool lies_in_pieces(const Graph& graph, const std::vector<Segment>& segments);
 
-/// The weights of a worker's stage that are shared: `places` are the offsets of its parameters
+/// The weights of a worker's stage that are shared: `slices` are the offsets of its parameters
 /// among `elements` elements in total.
 struct SharedStage {
   int pipeline = 0;
   int stage = 0;
-  std::vector<ParameterPlace> places;
+  std::vector<ParameterSlice> slices;
   std::int64_t elements = 0;
 };
 

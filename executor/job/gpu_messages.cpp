@@ -17,26 +17,26 @@ const comm::NcclLibrary& nccl() {
   return library;
 }
 
-NcclSeat seat_of(const TrainerOptions& options, Device& device) {
-  NcclSeat seat{device.card(), why_by_host(options)};
-  if (!seat.problem.empty()) return seat;
+NcclStatus nccl_status(const TrainerOptions& options, Device& device) {
+  NcclStatus status{device.gpu_id(), why_by_host(options)};
+  if (!status.problem.empty()) return status;
   if (device.in_host_memory()) {
-    seat.problem = fmt::format("device {} has no memory but the host's", device.name());
-    return seat;
+    status.problem = fmt::format("device {} has no memory but the host's", device.name());
+    return status;
   }
   try {
     nccl();
   } catch (const Error& e) {
-    seat.problem = e.what();
+    status.problem = e.what();
   }
-  return seat;
+  return status;
 }
 
 // All workers evaluate the same gathered list, so that all of them choose the same route.
-std::vector<NcclSeat> gather_seats(const NcclSeat& mine, comm::Transport& transport) {
-  std::vector<NcclSeat> all;
+std::vector<NcclStatus> gather_statuses(const NcclStatus& mine, comm::Transport& transport) {
+  std::vector<NcclStatus> all;
   for (const std::string& text :
-       gather_texts(mine.card + "\n" + mine.problem, transport,
+       gather_texts(mine.gpu_id + "\n" + mine.problem, transport,
                     {comm::make_tag(kStartTag, 0, 0, 2, 0), "how messages of GPUs go"})) {
     const std::size_t end = text.find('\n');
     all.push_back({text.substr(0, end), text.substr(end + 1)});
@@ -46,14 +46,15 @@ std::vector<NcclSeat> gather_seats(const NcclSeat& mine, comm::Transport& transp
 
 }  // namespace
 
-std::string why_not_nccl(const std::vector<NcclSeat>& workers) {
+std::string why_not_nccl(const std::vector<NcclStatus>& workers) {
   std::map<std::string, std::size_t> first;  // the first worker of each GPU
   for (std::size_t w = 0; w < workers.size(); ++w) {
     if (!workers[w].problem.empty()) return fmt::format("worker {}: {}", w, workers[w].problem);
-    if (workers[w].card.empty()) continue;
-    const auto [other, fresh] = first.emplace(workers[w].card, w);
+    if (workers[w].gpu_id.empty()) continue;
+    const auto [other, fresh] = first.emplace(workers[w].gpu_id, w);
     if (!fresh)
-      return fmt::format("workers {} and {} share one GPU, {}", other->second, w, workers[w].card);
+      return fmt::format("workers {} and {} share one GPU, {}", other->second, w,
+                         workers[w].gpu_id);
   }
   return {};
 }
@@ -74,7 +75,7 @@ std::unique_ptr<DirectLinks> open_direct(const TrainerOptions& options, comm::Tr
   const bool may =
       asked || (options.gpu_messages == "auto" && std::string_view(device.name()) == "cuda");
   if (!may || transport.workers() == 1) return nullptr;
-  const std::string why = why_not_nccl(gather_seats(seat_of(options, device), transport));
+  const std::string why = why_not_nccl(gather_statuses(nccl_status(options, device), transport));
   if (!why.empty() && asked)
     fail(Code::Unsupported, "--gpu-messages nccl: {}; use --gpu-messages host", why);
   if (transport.worker() == 0)

@@ -14,14 +14,14 @@
 namespace hetu {
 
 /// A worker's ability to use NCCL.
-struct NcclSeat {
-  std::string card;     ///< Device::card(); "" if the device is not shared with other workers
+struct NcclStatus {
+  std::string gpu_id;   ///< Device::gpu_id(); "" if the device is not shared with other workers
   std::string problem;  ///< why the worker can't use NCCL; "" if it can
 };
 
 /// Returns the reason why these workers cannot use NCCL with each other, naming the workers; "" if
 /// they can. NCCL rejects two workers on one GPU.
-std::string why_not_nccl(const std::vector<NcclSeat>& workers);
+std::string why_not_nccl(const std::vector<NcclStatus>& workers);
 
 /// Returns the option that requires host memory regardless of the devices; "" if there is none.
 std::string why_by_host(const TrainerOptions& options);

@@ -35,17 +35,17 @@ std::shared_ptr<comm::Rendezvous> meet_others(const WhileWaiting& while_waiting)
          "HETU_TRANSPORT={} is for jobs of heturun on one host, and for jobs "
          "started by hand; leave it out",
          kSockets);
-  comm::RendezvousPlace place;
-  place.workers = e.workers / e.pipelines;
-  place.rank = e.worker - e.first_worker;
-  place.address = e.master_address;
-  place.port = e.master_port;
-  place.name = e.launch_name;
-  place.one_host = e.one_host;
-  place.secret = e.job_secret;
-  place.timeout_s = e.timeout_s;
-  place.while_waiting = while_waiting;
-  return comm::meet(place);
+  comm::RendezvousOptions options;
+  options.workers = e.workers / e.pipelines;
+  options.rank = e.worker - e.first_worker;
+  options.address = e.master_address;
+  options.port = e.master_port;
+  options.name = e.launch_name;
+  options.one_host = e.one_host;
+  options.secret = e.job_secret;
+  options.timeout_s = e.timeout_s;
+  options.while_waiting = while_waiting;
+  return comm::meet(options);
 }
 
 // Meets the other workers once per process. Later calls use the same rendezvous.

@@ -83,7 +83,7 @@ void check_wire(const TrainPlan& job) {
 }
 
 void check_states(const TrainPlan& job) {
-  if (state_dtype_of(job.options.state_dtype) == DType::Float32) return;
+  if (parse_state_dtype(job.options.state_dtype) == DType::Float32) return;
   const char* const asked = job.options.state_dtype.c_str();
   require(
       optimizer_states(job.optimizer.kind) > 0,
@@ -245,7 +245,7 @@ CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
   compile.weights_rest = !job.asynchronous && !o.averaging && !job.how.servers;
   compile.pack_weights = o.pack_weights == "once";
   compile.optimizer_states = optimizer_states(job.optimizer.kind);
-  compile.state_dtype = state_dtype_of(o.state_dtype);
+  compile.state_dtype = parse_state_dtype(o.state_dtype);
   compile.kernels = o.kernels;
   compile.dense_tables = o.dense_tables;
   compile.prepare = backend(o.device).prepare;
@@ -354,16 +354,16 @@ int micro_ids_of(const TrainPlan& job, const VerifyReport& report) {
 }  // namespace
 
 TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
-                    const TrainerOptions& options, const Seat& seat) {
+                    const TrainerOptions& options, const WorkerIndex& index) {
   check_optimizer(optimizer);
   require(
       !optimizer.lazy_rows || !options.dense_tables,
       "lazy_rows goes by the rows of a table's gradient, and dense_tables wants it whole; leave "
       "one of them out");
-  check_sizes(options, seat.workers);
+  check_sizes(options, index.workers);
   require(!graph.gradients.empty(),
           "the graph has no gradients: differentiate a loss before training");
-  const Threads counted(options.threads);
+  const ScopedThreadCount counted(options.threads);
   const bool apart = options.averaging && options.averaging->apart;
   const int width = width_of(options);
   TrainPlan job;
@@ -378,13 +378,13 @@ TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
   if (fuses) job.graph = fuse_bias_grad(job.graph);
   job.optimizer = optimizer;
   job.options = partitioned(job.graph, options, [&](const TrainerOptions& cut, int worker) {
-    const TrainPlan plan = make_plan(graph, optimizer, cut, {worker, seat.workers});
+    const TrainPlan plan = make_plan(graph, optimizer, cut, {worker, index.workers});
     return PlannedNeed{plan.stage(), plan.memory.peak()};
   });
-  job.worker = seat.worker;
+  job.worker = index.worker;
   job.linked = linked_of(options);
-  job.pipeline = apart ? options.averaging->apart->pipeline : seat.worker / width;
-  job.row = seat.worker % width;
+  job.pipeline = apart ? options.averaging->apart->pipeline : index.worker / width;
+  job.row = index.worker % width;
   const VerifyReport report = plan_schedule(job);
   compile_stages(job, report);
   add_ahead(job);

@@ -11,7 +11,7 @@ namespace hetu {
 /// OpenMP. Throws InvalidArgument (sizes, stragglers or averages that do not fit the job, a plan
 /// over the memory limit), Unsupported and Plan.
 TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
-                    const TrainerOptions& options, const Seat& seat);
+                    const TrainerOptions& options, const WorkerIndex& index);
 
 /// Returns the first block of each of `stages` stages such that the most expensive stage is as
 /// cheap as possible, by FLOPs of forward and backward. Throws InvalidArgument if the model has

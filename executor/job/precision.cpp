@@ -38,8 +38,8 @@ Graph in_precision(const Graph& graph, const std::string& dtype, const std::stri
                          wants_loss_scale(dtype) ? DType::Float16 : DType::BFloat16);
 }
 
-DType state_dtype_of(const std::string& told) {
-  return told == "bf16" ? DType::BFloat16 : DType::Float32;
+DType parse_state_dtype(const std::string& text) {
+  return text == "bf16" ? DType::BFloat16 : DType::Float32;
 }
 
 bool is_emulated(const std::string& dtype) { return dtype.ends_with("-emulated"); }

@@ -27,6 +27,6 @@ bool wants_loss_scale(const std::string& dtype);
 Graph in_precision(const Graph& graph, const std::string& dtype, const std::string& device);
 
 /// Returns the dtype that --state-dtype names: "float32" or "bf16".
-DType state_dtype_of(const std::string& told);
+DType parse_state_dtype(const std::string& text);
 
 }  // namespace hetu

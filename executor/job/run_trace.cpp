@@ -30,8 +30,9 @@ namespace {
 constexpr const char* kMetadata = "a trace's metadata";  // in errors
 
 // Returns the measured events followed by the plan's simulated events, run after run.
-std::vector<TraceEvent> beside(const Trace& measured, const std::vector<PlannedRun>& runs,
-                               const Costs& costs, Simulation& simulated) {
+std::vector<TraceEvent> with_simulated_events(const Trace& measured,
+                                              const std::vector<PlannedRun>& runs,
+                                              const Costs& costs, Simulation& simulated) {
   std::vector<TraceEvent> events = measured.events;
   double start_us = events.front().start_us;
   for (const TraceEvent& e : measured.events) start_us = std::min(start_us, e.start_us);
@@ -55,10 +56,10 @@ std::vector<TraceEvent> beside(const Trace& measured, const std::vector<PlannedR
 // receiver waited, or if messages arrived before their senders, for lack of a core, recorded the
 // send.
 double link_latency(const Trace& both, const Schedule& plan) {
-  std::vector<double> ways;
+  std::vector<double> transits;
   for (const ComparedEdge& e : compare(both, plan, {.all = true}).edges)
-    if (e.awaited > 0) ways.push_back(e.way.measured * 1e-3);
-  return std::max(0.0, median(ways));
+    if (e.awaited > 0) transits.push_back(e.transit.measured * 1e-3);
+  return std::max(0.0, median(transits));
 }
 
 StageCost sum_of(const std::vector<BlockCost>& blocks, std::size_t first, std::size_t end) {
@@ -77,7 +78,7 @@ StageCost sum_of(const std::vector<BlockCost>& blocks, std::size_t first, std::s
 
 // Completes the costs of a stage with those of its blocks. An undivided backward is split into the
 // parts for input and weight gradients. Byte counts are taken from the blocks.
-void tell_stage(StageCost& stage, const StageCost& sum, double bytes_out, bool split) {
+void fill_stage(StageCost& stage, const StageCost& sum, double bytes_out, bool split) {
   const double backward = sum.input_grad + sum.weight_grad;
   if (!split && backward > 0) {
     const double whole = stage.input_grad + stage.weight_grad;
@@ -93,7 +94,7 @@ void tell_stage(StageCost& stage, const StageCost& sum, double bytes_out, bool s
 
 // Scales the times of a block so that the blocks of a stage add up to the stage's time, including
 // its work between blocks.
-void tell_block(StageCost& c, const StageCost& stage, const StageCost& sum) {
+void fill_block(StageCost& c, const StageCost& stage, const StageCost& sum) {
   const auto share = [](double of, double in) { return in > 0 ? of / in : 0; };
   const double forward = share(stage.forward, sum.forward);
   const double again = stage.recompute > 0 ? share(stage.recompute, sum.forward) : forward;
@@ -117,9 +118,9 @@ void share_out(Costs& costs, const ModelBlocks& model, bool split) {
     const std::size_t end = i % stages + 1 < stages ? static_cast<std::size_t>(cut[i % stages + 1])
                                                     : model.blocks.size();
     const StageCost sum = sum_of(model.blocks, first, end);
-    tell_stage(costs.stages[i], sum, model.blocks[end - 1].cost.bytes_out, split);
+    fill_stage(costs.stages[i], sum, model.blocks[end - 1].cost.bytes_out, split);
     for (std::size_t b = first; b < end && i < stages; ++b)
-      tell_block(costs.blocks[b].cost, costs.stages[i], sum);
+      fill_block(costs.blocks[b].cost, costs.stages[i], sum);
   }
 }
 
@@ -138,9 +139,9 @@ Trace with_prediction(Trace measured, const std::vector<PlannedRun>& runs,
   share_out(costs, model, holds(plan, Kind::InputGrad));
   Simulation simulated;
   Trace both = measured;
-  both.events = beside(measured, runs, costs, simulated);
+  both.events = with_simulated_events(measured, runs, costs, simulated);
   costs.link.latency = is_lowered(plan) ? link_latency(both, plan) : 0;
-  if (costs.link.latency > 0) both.events = beside(measured, runs, costs, simulated);
+  if (costs.link.latency > 0) both.events = with_simulated_events(measured, runs, costs, simulated);
   // The plan in the order that the prediction assumes.
   const Schedule predicted = run_order(plan, costs);
   both.metadata_json = fmt::format(R"({{"plan":{},"costs":{},"simulated":{}}})", to_json(predicted),
@@ -174,7 +175,7 @@ void label(Trace& trace, const std::string& payload) {
 }
 
 void write_beside(const std::string& path, const std::string& text) {
-  replace_file(path, [&text](const std::string& beside) { write_synced(beside, text); });
+  replace_file(path, [&text](const std::string& temporary) { write_synced(temporary, text); });
 }
 
 }  // namespace hetu

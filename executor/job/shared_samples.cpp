@@ -31,7 +31,7 @@
 namespace hetu {
 namespace {
 
-using Reader = Together::Reader;
+using Reader = ReaderSet::Reader;
 
 // The stage number of the single process of CompareSingle.
 constexpr int kSingle = std::numeric_limits<int>::max();
@@ -56,10 +56,10 @@ struct Header {
 // A row source that reads batches for all readers, or receives its part of them.
 class SharedSamples final : public RowSource {
  public:
-  SharedSamples(std::unique_ptr<RowSource> data, const LoaderOptions& options, Together together)
+  SharedSamples(std::unique_ptr<RowSource> data, const LoaderOptions& options, ReaderSet set)
       : options_(options),
-        together_(std::move(together)),
-        whole_(std::move(data), whole_options(options, together_)) {}
+        set_(std::move(set)),
+        whole_(std::move(data), whole_options(options, set_)) {}
 
   const std::vector<Field>& fields() const override { return whole_.fields(); }
   // Only the first reader could know the number, and for a stream not before an epoch ends.
@@ -94,7 +94,7 @@ class SharedSamples final : public RowSource {
       if (!draws() || is_mine_alone(to)) {
         std::swap(to.bytes, from.bytes);
       } else {
-        std::memcpy(to.bytes.data(), slice(from, together_.readers[0]), to.bytes.size());
+        std::memcpy(to.bytes.data(), slice(from, set_.readers[0]), to.bytes.size());
       }
     }
   }
@@ -107,38 +107,36 @@ class SharedSamples final : public RowSource {
     std::vector<std::unique_ptr<comm::Request>> requests;
   };
 
-  static LoaderOptions whole_options(const LoaderOptions& options, const Together& together) {
+  static LoaderOptions whole_options(const LoaderOptions& options, const ReaderSet& set) {
     LoaderOptions whole = options;
     whole.fields.clear();
-    for (const Reader& reader : together.readers) add_missing(whole.fields, reader.fields);
-    if (together.one_pipeline) return whole;
+    for (const Reader& reader : set.readers) add_missing(whole.fields, reader.fields);
+    if (set.one_pipeline) return whole;
     whole.batch_size *= whole.pipelines;
     whole.pipelines = 1;
     whole.pipeline = 0;
     return whole;
   }
 
-  bool draws() const { return together_.me == 0; }
+  bool draws() const { return set_.me == 0; }
 
   // Returns how many of a batch's rows belong to the reader.
   std::int64_t rows_of(const Reader& reader, std::int64_t rows) const {
-    const int place = together_.one_pipeline ? 0 : reader.pipeline;
+    const int place = set_.one_pipeline ? 0 : reader.pipeline;
     return std::clamp<std::int64_t>(rows - place * options_.batch_size, 0, options_.batch_size);
   }
 
   const std::byte* slice(const FieldData& data, const Reader& reader) const {
-    const int place = together_.one_pipeline ? 0 : reader.pipeline;
+    const int place = set_.one_pipeline ? 0 : reader.pipeline;
     return data.bytes.data() + place * options_.batch_size * sample_bytes(data);
   }
 
-  comm::Tag tag(int reader) const {
-    return comm::make_tag(kRowsTag, reader, 0, 0, together_.channel);
-  }
+  comm::Tag tag(int reader) const { return comm::make_tag(kRowsTag, reader, 0, 0, set_.channel); }
 
   // Returns true if no other reader takes the field, so that its memory can be swapped instead of
   // copied.
   bool is_mine_alone(const FieldData& data) const {
-    const auto& readers = together_.readers;
+    const auto& readers = set_.readers;
     return data.shape == drawn_->at(data.name).shape &&
            std::none_of(readers.begin() + 1, readers.end(), [&](const Reader& reader) {
              const auto& read = reader.fields;
@@ -166,19 +164,18 @@ class SharedSamples final : public RowSource {
       whole_.seek({wanted.epoch, wanted.index, at.global_batch, at.order});
     forget_sent();
     whole_.next(*drawn_);
-    const std::int64_t before =
-        together_.one_pipeline ? options_.pipeline * options_.batch_size : 0;
+    const std::int64_t before = set_.one_pipeline ? options_.pipeline * options_.batch_size : 0;
     here_ = Header{drawn_->epoch, drawn_->first - before, drawn_->of_all};
     if (!std::exchange(looked_, true)) warn_of_equal_slices();
     sent_.push_back({*here_, drawn_, {}});
-    for (std::size_t r = 1; r < together_.readers.size(); ++r) send(sent_.back(), r);
+    for (std::size_t r = 1; r < set_.readers.size(); ++r) send(sent_.back(), r);
   }
 
   void send(Sent& message, std::size_t to) {
-    const Reader& reader = together_.readers[to];
+    const Reader& reader = set_.readers[to];
     const comm::Tag at = tag(static_cast<int>(to));
     const auto post = [&](const void* data, std::size_t bytes) {
-      message.requests.push_back(together_.links->send(reader.worker, at, data, bytes));
+      message.requests.push_back(set_.links->send(reader.worker, at, data, bytes));
     };
     post(&message.header, sizeof(Header));
     const std::int64_t rows = rows_of(reader, message.header.rows);
@@ -191,17 +188,17 @@ class SharedSamples final : public RowSource {
 
   void receive() {
     const auto post = [&](void* data, std::size_t bytes) {
-      const int from = together_.readers[0].worker;
+      const int from = set_.readers[0].worker;
       const auto what = [&] {
         return fmt::format("the next samples of '{}', which worker {} reads for all", order(),
                            from);
       };
-      comm::Transport& links = *together_.links;
-      links.wait(*links.recv(from, tag(together_.me), data, bytes), what);
+      comm::Transport& links = *set_.links;
+      links.wait(*links.recv(from, tag(set_.me), data, bytes), what);
     };
     Header header;
     post(&header, sizeof(Header));
-    const Reader& me = together_.readers[static_cast<std::size_t>(together_.me)];
+    const Reader& me = set_.readers[static_cast<std::size_t>(set_.me)];
     const std::int64_t rows = rows_of(me, header.rows);
     resize_batch(received_, own_, rows);
     for (FieldData& data : received_.fields)
@@ -211,7 +208,7 @@ class SharedSamples final : public RowSource {
 
   void warn_of_equal_slices() const {
     const bool short_one = drawn_->rows < whole_.global_batch();
-    const int slices = together_.one_pipeline || short_one ? 1 : options_.pipelines;
+    const int slices = set_.one_pipeline || short_one ? 1 : options_.pipelines;
     for (int d = 1; d < slices; ++d) {
       const bool equal =
           std::all_of(drawn_->fields.begin(), drawn_->fields.end(), [&](const FieldData& data) {
@@ -230,7 +227,7 @@ class SharedSamples final : public RowSource {
   }
 
   LoaderOptions options_;
-  Together together_;
+  ReaderSet set_;
   Loader whole_;  // reads all slices and fields; only the first reader reads from it
   std::vector<Field> own_;
   std::optional<Header> here_;  // the batch that was read or received, until read() takes it
@@ -281,8 +278,8 @@ Readers::Readers(const Trainer& trainer, comm::Transport& links,
     for (int d = 0; d < trainer.options().pipelines; ++d) add(w, d, kSingle, singles[w]);
 }
 
-Together Readers::open(bool apart, bool compared, const std::vector<std::string>& fields) {
-  Together together{&links_, {}, -1, opened_++, apart};
+ReaderSet Readers::open(bool apart, bool compared, const std::vector<std::string>& fields) {
+  ReaderSet set{&links_, {}, -1, opened_++, apart};
   for (const Reader& reader : readers_) {
     const bool is_single = reader.stage == kSingle;
     if ((apart && reader.pipeline != pipeline_) || (is_single && !compared)) continue;
@@ -292,13 +289,13 @@ Together Readers::open(bool apart, bool compared, const std::vector<std::string>
     });
     if (of_run.fields.empty()) continue;
     if (reader.worker == links_.worker() && !is_single)
-      together.me = static_cast<int>(together.readers.size());
-    together.readers.push_back(std::move(of_run));
+      set.me = static_cast<int>(set.readers.size());
+    set.readers.push_back(std::move(of_run));
   }
-  return together;
+  return set;
 }
 
-Together Readers::single(Together compared, int pipeline) const {
+ReaderSet Readers::single(ReaderSet compared, int pipeline) const {
   const auto found =
       std::find_if(compared.readers.begin(), compared.readers.end(), [&](const Reader& reader) {
         return reader.stage == kSingle && reader.worker == links_.worker() &&
@@ -329,11 +326,11 @@ void Readers::check_same(const Loader* loader) const {
 }
 
 std::unique_ptr<Loader> open_loader(std::unique_ptr<RowSource> data, LoaderOptions options,
-                                    const Together& together) {
-  if (together.me < 0) return nullptr;
-  options.fields = together.readers[static_cast<std::size_t>(together.me)].fields;
-  if (!data->same_everywhere() && together.readers.size() > 1) {
-    data = std::make_unique<SharedSamples>(std::move(data), options, together);
+                                    const ReaderSet& set) {
+  if (set.me < 0) return nullptr;
+  options.fields = set.readers[static_cast<std::size_t>(set.me)].fields;
+  if (!data->same_everywhere() && set.readers.size() > 1) {
+    data = std::make_unique<SharedSamples>(std::move(data), options, set);
     options.prefetch = 0;  // the first reader reads ahead in whole_, the others wait for messages
   }
   return std::make_unique<Loader>(std::move(data), std::move(options));

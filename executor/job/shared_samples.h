@@ -16,7 +16,7 @@ namespace hetu {
 class Trainer;
 
 /// The readers of one set of samples, and the fields that each of them reads.
-struct Together {
+struct ReaderSet {
   struct Reader {
     int worker = 0;
     int pipeline = 0;
@@ -43,9 +43,9 @@ class Readers {
   /// at its own pace. `compared`: the single process also reads the set, each pipeline's slice
   /// through single(). `fields`: fields that the runs read, of which each worker takes those of its
   /// stages; empty means all.
-  Together open(bool apart, bool compared = false, const std::vector<std::string>& fields = {});
+  ReaderSet open(bool apart, bool compared = false, const std::vector<std::string>& fields = {});
   /// Returns `compared` with this worker's reader of the single process for `pipeline` selected.
-  Together single(Together compared, int pipeline) const;
+  ReaderSet single(ReaderSet compared, int pipeline) const;
 
   /// Checks that all reading workers opened the same data in the same order. Collective: every
   /// worker calls it with its loader, or with nullptr if it reads nothing. Compares order(), not
@@ -56,7 +56,7 @@ class Readers {
  private:
   comm::Transport& links_;
   int pipeline_ = 0;
-  std::vector<Together::Reader> readers_;
+  std::vector<ReaderSet::Reader> readers_;
   int opened_ = 0;
 };
 
@@ -69,6 +69,6 @@ class Readers {
 /// samples. Every reader makes its own loader and requests the same batches. The transport must
 /// outlive the loader.
 std::unique_ptr<Loader> open_loader(std::unique_ptr<RowSource> data, LoaderOptions options,
-                                    const Together& together);
+                                    const ReaderSet& set);
 
 }  // namespace hetu

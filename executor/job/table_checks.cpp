@@ -8,11 +8,12 @@ namespace hetu {
 namespace {
 
 // Rejects cache settings that have no effect, for the reason `why`.
-void refuse_cache(ps::CacheOptions told, const char* why) {
-  ps::CacheOptions untold;
-  const Fields words = fields(untold);
-  for (const OptionField& field : fields(told))
-    require(text_of(field) == text_of(find_field(words, field.name)), "{} {}", flag_of(field), why);
+void refuse_cache(ps::CacheOptions given, const char* why) {
+  ps::CacheOptions defaults;
+  const Fields default_fields = fields(defaults);
+  for (const OptionField& field : fields(given))
+    require(text_of(field) == text_of(find_field(default_fields, field.name)), "{} {}",
+            flag_of(field), why);
 }
 
 bool has_copies(const Schedule& plan) {

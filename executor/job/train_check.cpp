@@ -13,14 +13,14 @@ namespace hetu {
 std::vector<WorkerMemory> Trainer::memories(const Graph& graph, const OptimizerConfig& optimizer,
                                             const TrainerOptions& options) {
   const int width = std::max(1, width_of(options));
-  Seat seat{0, std::max(1, linked_of(options)) * width};
-  const TrainPlan first = make_plan(graph, optimizer, options, seat);
+  WorkerIndex index{0, std::max(1, linked_of(options)) * width};
+  const TrainPlan first = make_plan(graph, optimizer, options, index);
   TrainerOptions cut = first.options;  // the cut that is found once for all workers
   if (!cut.cuts.empty()) cut.first_block.clear();
   std::vector<WorkerMemory> all = {first.memory};
-  const int workers = cut.cuts.empty() ? width : seat.workers;
-  for (++seat.worker; seat.worker < workers; ++seat.worker)
-    all.push_back(make_plan(graph, optimizer, cut, seat).memory);
+  const int workers = cut.cuts.empty() ? width : index.workers;
+  for (++index.worker; index.worker < workers; ++index.worker)
+    all.push_back(make_plan(graph, optimizer, cut, index).memory);
   return all;
 }
 

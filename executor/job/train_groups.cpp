@@ -24,22 +24,22 @@ TrainGroups::TrainGroups(const TrainPlan& plan, comm::Transport& links)
   client.timeout_s = links.options().timeout_s;
   client.group_log = how.group_log;
   if (how.apart) {
-    comm::MeshPlace place = how.apart->place;
-    place.worker = plan.pipeline;
-    place.workers = job.pipelines;
-    mesh_ = comm::open_mesh(place, links.options());
+    comm::MeshAddress address = how.apart->address;
+    address.worker = plan.pipeline;
+    address.workers = job.pipelines;
+    mesh_ = comm::open_mesh(address, links.options());
     client.endpoint = mesh_->endpoint();
     client.on_failure_shrink = true;
   }
   client_ = how.connect(client);
   if (mesh_) mesh_->meet(client_->endpoints());
-  Membership::Place place{plan.stage(), plan.pipeline, {}, mesh_.get()};
+  Membership::Position position{plan.stage(), plan.pipeline, {}, mesh_.get()};
   for (int d = 0; d < job.pipelines; ++d)
-    place.workers.push_back(mesh_ ? d : d * plan.width() + plan.row);
+    position.workers.push_back(mesh_ ? d : d * plan.width() + plan.row);
   AverageOptions options = average_options(policy, how.overlap);
   options.observe = how.observe;
   comm::Transport& over = mesh_ ? *mesh_ : links;
-  members_ = std::make_unique<Membership>(over, *client_, place);
+  members_ = std::make_unique<Membership>(over, *client_, position);
   averager_ = std::make_unique<Averager>(*members_, *client_, options);
 }
 

@@ -24,9 +24,9 @@ std::vector<const char*> device_choices() {
 Fields fields(Averaging& averaging) {
   Fields all = fields(averaging.policy);
   for (OptionField& f : all)
-    if (f.name == "overlap") f.place = &averaging.overlap;
+    if (f.name == "overlap") f.value = &averaging.overlap;
   all.push_back({.name = "group_log",
-                 .place = &averaging.group_log,
+                 .value = &averaging.group_log,
                  .argument = "FILE.jsonl",
                  .doc = "write who averaged with whom and when"});
   return all;
@@ -43,14 +43,14 @@ Fields fields(TrainerOptions& o) {  // NOLINT(readability-function-size): a tabl
     if (f.name == "micro_batches")
       f.otherwise = "1 where the method updates after each, as pipedream; else 4";
   const OptionField batch = {.name = "batch_size",
-                             .place = &o.batch_size,
+                             .value = &o.batch_size,
                              .argument = "S",
                              .doc = "samples per pipeline and step",
                              .range = {1, 1 << 28}};
   const Fields rest = {
       sync_field(o.sync),
       {.name = "sync_method",
-       .place = &o.sync_method,
+       .value = &o.sync_method,
        .argument = "HOW",
        .doc =
            "how pipelines with a flush after each step agree: allreduce; or ps, parameter servers "
@@ -60,13 +60,13 @@ Fields fields(TrainerOptions& o) {  // NOLINT(readability-function-size): a tabl
       partition_field(o.partition),
       speed_field(o.speed),
       {.name = "device",
-       .place = &o.device,
+       .value = &o.device,
        .argument = "WHAT",
        .doc = "what a worker computes on: auto, cuda, cpu, or far, the device of tests",
        .choices = device_choices(),
        .otherwise = "auto"},
       {.name = "dtype",
-       .place = &o.dtype,
+       .value = &o.dtype,
        .argument = "WHAT",
        .doc = "of activations and of what matrices are multiplied in: float32; tf32, float32 whose "
               "products a GPU rounds to 11 bits; bf16 or fp16, with weights, sums, losses and what "
@@ -74,62 +74,62 @@ Fields fields(TrainerOptions& o) {  // NOLINT(readability-function-size): a tabl
               "fp16-emulated, for processors without their instructions",
        .choices = {std::begin(kDTypes), std::end(kDTypes)}},
       {.name = "state_dtype",
-       .place = &o.state_dtype,
+       .value = &o.state_dtype,
        .argument = "WHAT",
        .doc = "of what an optimizer keeps beside each weight (momentum, moments): float32; or "
               "bf16, in half the bytes, added in float32 and rounded up or down by chance, the "
               "same bits in every run",
        .choices = {"float32", "bf16"}},
       {.name = "loss_scale",
-       .place = &o.loss_scale,
+       .value = &o.loss_scale,
        .argument = "WHAT",
        .doc =
            "of fp16: dynamic, from 2^20, halved by a step whose gradients overflow, which updates "
            "nothing, and doubled after 2000 without; or a number that stays"},
       {.name = "wire",
-       .place = &o.wire,
+       .value = &o.wire,
        .argument = "WHAT",
        .doc =
            "how gradients travel where copies of a stage sum them: float32; or bf16, rounded, in "
            "half the bytes, and added in float32",
        .choices = {"float32", "bf16"}},
       {.name = "cuda_graphs",
-       .place = &o.cuda_graphs,
+       .value = &o.cuda_graphs,
        .argument = "WHAT",
        .doc = "of GPUs: on, the kernels of a stage's function are recorded as one CUDA graph and "
               "launched together, the same bits; or off",
        .choices = {"on", "off"}},
       {.name = "gpu_messages",
-       .place = &o.gpu_messages,
+       .value = &o.gpu_messages,
        .argument = "HOW",
        .doc = "how messages and gradient sums of GPUs go: nccl, straight between their memories; "
               "host, through host memory, the same bits; or auto, nccl where each worker has a GPU "
               "of its own; one worker sends nothing",
        .choices = {"auto", "nccl", "host"}},
       {.name = "fuse",
-       .place = &o.fuse,
+       .value = &o.fuse,
        .argument = "WHAT",
        .doc = "on: operators that follow one another run as one where a pass knows how, with the "
               "same bits in float32; or off, to compare",
        .choices = {"on", "off"}},
       {.name = "pack_weights",
-       .place = &o.pack_weights,
+       .value = &o.pack_weights,
        .argument = "WHEN",
        .doc = "how products of few rows get their weights in the order in which they read them: "
               "once, kept from update to update in up to twice the weights' bytes; or each time, "
               "in none. The same bits",
        .choices = {"once", "each"}},
       {.name = "threads",
-       .place = &o.threads,
+       .value = &o.threads,
        .argument = "N",
        .doc = "per worker; 0 = cores / workers of the host"},
       {.name = "memory_limit",
-       .place = &o.limit_bytes,
+       .value = &o.limit_bytes,
        .argument = "BYTES",
        .doc = "per worker, e.g. 4GiB; refused at the start if the plan needs more; 0 = none",
        .unit = "bytes"},
       {.name = "payload",
-       .place = &o.payload,
+       .value = &o.payload,
        .argument = "WHAT",
        .doc =
            "what goes between workers: whole; or one-byte:allreduce, one-byte:p2p, one-byte:both: "
@@ -137,11 +137,11 @@ Fields fields(TrainerOptions& o) {  // NOLINT(readability-function-size): a tabl
            "communication costs; results mean nothing, are labelled so and not saved",
        .choices = {"whole", "one-byte:allreduce", "one-byte:p2p", "one-byte:both"}},
       {.name = "dense_tables",
-       .place = &o.dense_tables,
+       .value = &o.dense_tables,
        .doc = "gradients of embedding tables as whole tensors, not by the rows looked up: the same "
               "bits, slower"},
       {.name = "seed",
-       .place = &o.seed,
+       .value = &o.seed,
        .argument = "N",
        .doc = "of weights, data order and dropout"},
   };
@@ -150,13 +150,13 @@ Fields fields(TrainerOptions& o) {  // NOLINT(readability-function-size): a tabl
 
 Fields grid_fields(TrainerOptions& o) {
   Fields grid = only(fields(static_cast<Sizes&>(o)), {"stages", "stage_replicas"});
-  grid.push_back({.name = "method", .place = &o.method, .doc = "a method, or what names the plan"});
+  grid.push_back({.name = "method", .value = &o.method, .doc = "a method, or what names the plan"});
   grid.push_back({.name = "pipelines",
-                  .place = &o.pipelines,
+                  .value = &o.pipelines,
                   .doc = "pipelines side by side",
                   .range = {.least = 1}});
   grid.push_back({.name = "first_block",
-                  .place = &o.first_block,
+                  .value = &o.first_block,
                   .doc = "of each model stage; empty: cut by operations"});
   return recorded(grid, o.given);
 }

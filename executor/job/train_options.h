@@ -25,10 +25,10 @@ namespace hetu {
 
 /// This pipeline's place in a job whose pipelines may be lost one by one. The transport of each
 /// trainer links only the workers of its own pipeline. Weights go to the other pipelines through
-/// `place`.
+/// `address`.
 struct Apart {
   int pipeline = 0;
-  comm::MeshPlace place;  ///< endpoint and keys
+  comm::MeshAddress address;  ///< endpoint and keys
 };
 
 /// Options of pipelines that average their weights, each at its own pace, instead of summing

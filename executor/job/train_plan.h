@@ -25,7 +25,7 @@ struct FeedSpec {
 };
 
 /// A worker's number among the workers that have links to each other, and their count.
-struct Seat {
+struct WorkerIndex {
   int worker = 0;
   int workers = 1;
 };

@@ -51,7 +51,7 @@ void TrainTrace::write(const std::string& path, comm::Transport& transport, comm
                                                           : runs_by_step(all, plan_.lowered);
   const TrainerOptions& job = plan_.options;
   const std::int64_t state_bytes =
-      optimizer_states(plan_.optimizer.kind) * dtype_bytes(state_dtype_of(job.state_dtype));
+      optimizer_states(plan_.optimizer.kind) * dtype_bytes(parse_state_dtype(job.state_dtype));
   const ModelBlocks model{
       block_costs(plan_.graph, blocks, {job.batch_size / job.micro_batches, state_bytes, sum_ms}),
       job.first_block, job.cuts};

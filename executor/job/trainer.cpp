@@ -28,7 +28,7 @@ Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
       transport_(transport),
       reducer_(transport) {
   watch_forks();
-  if (options.threads > 0) set_threads(options.threads);
+  if (options.threads > 0) set_thread_count(options.threads);
   if (options.averaging) groups_ = std::make_unique<TrainGroups>(plan_, transport_);
   if (plan_.how.servers || plan_.reads_tables)
     servers_ = options.servers->connect({plan_.number(), transport_.options().timeout_s});
@@ -84,26 +84,26 @@ void Trainer::build() {
   const comm::Group all = comm::everyone(transport_);
   forwards_ = plan_.of_validation();
   validation_ = std::make_unique<Run>(*stages_, links, fetches, all);
-  SyncSeat seat{transport_, *stages_, reducer_};
+  SyncContext context{transport_, *stages_, reducer_};
   const Ablation ablation = ablation_of(job.payload);
-  seat.sums.one_element = ablation.sums;
-  if (plan_.options.wire == "bf16") seat.sums.wire = DType::BFloat16;
-  seat.sums.direct = direct_.get();
+  context.sums.one_element = ablation.sums;
+  if (plan_.options.wire == "bf16") context.sums.wire = DType::BFloat16;
+  context.sums.direct = direct_.get();
   if (ablation.sums) transport_.carry_one_byte(static_cast<int>(Kind::ReduceGrad));
   if (ablation.messages)
     for (const Kind kind : {Kind::SendForward, Kind::SendBackward})
       transport_.carry_one_byte(static_cast<int>(kind));
   if (groups_) {
-    seat.placement = plan_.stages.front().placement;
-    seat.averager = averager();
+    context.placement = plan_.stages.front().placement;
+    context.averager = averager();
   }
   if (plan_.how.servers) {
-    seat.placement = plan_.stages.front().placement;
-    seat.servers = servers_.get();
-    seat.waves = waves_of(plan_, *stages_);
+    context.placement = plan_.stages.front().placement;
+    context.servers = servers_.get();
+    context.waves = waves_of(plan_, *stages_);
   }
   tables_ = open_tables(plan_, *stages_, transport_, servers_.get());
-  syncs_ = ways_of(plan_.lowered, seat);
+  syncs_ = make_strategies(plan_.lowered, context);
   for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
   run_ = std::make_unique<Run>(*stages_, links, fetches, groups_ ? plan_.own_pipeline() : all,
                                averager());
@@ -202,14 +202,14 @@ void Trainer::check_drained(const char* asked) const {
           asked, run_left_);
 }
 
-void Trainer::see_means(const std::function<void()>& look) {
+void Trainer::with_mean_buffers(const std::function<void()>& work) {
   const auto entered = lock();
   run_->finish();
-  guard_->with_means(look);
+  guard_->with_mean_buffers(work);
 }
 
-void Trainer::log_state(TensorLog& log, TensorRecord::What what) const {
-  const bool weights = what == TensorRecord::What::Weight;
+void Trainer::log_state(TensorLog& log, TensorRecord::Content what) const {
+  const bool weights = what == TensorRecord::Content::Weight;
   std::vector<float> room;
   for (const StageHere& here : plan_.stages) {
     for (const StateTensor& t :
@@ -273,11 +273,11 @@ std::optional<StepReport> Trainer::next_report() {
   }
   std::optional<StepReport> report = run_->next_report();
   for (; !report; report = run_->next_report()) HETU_ASSERT(run_->advance());
-  if (drift_) see_drift();
+  if (drift_) check_drift();
   return report;
 }
 
-void Trainer::see_drift() {
+void Trainer::check_drift() {
   std::optional<CurvaturePlan> anew = drift_->after(step_, *recorder());
   if (!anew) return;
   run_->forget_steps();
@@ -315,11 +315,11 @@ void Trainer::end_run() {
 std::int64_t agree_on_rows(comm::Transport& links, std::int64_t step,
                            std::optional<std::int64_t> mine) {
   // Workers that know the number agree on it, so the sum divided by their count is the number.
-  double told[2] = {static_cast<double>(mine.value_or(0)), mine ? 1.0 : 0.0};
+  double counts[2] = {static_cast<double>(mine.value_or(0)), mine ? 1.0 : 0.0};
   const auto what = [&] { return fmt::format("how many rows the batch after step {} has", step); };
-  comm::sum_f64(links, comm::everyone(links), told, 2,
+  comm::sum_f64(links, comm::everyone(links), counts, 2,
                 {comm::make_tag(kShortTag, 0, 0, 0, 0), what});
-  return told[1] == 0 ? 0 : static_cast<std::int64_t>(std::llround(told[0] / told[1]));
+  return counts[1] == 0 ? 0 : static_cast<std::int64_t>(std::llround(counts[0] / counts[1]));
 }
 
 StepResult Trainer::validate(const FieldLookup& lookup, const ValidateOptions& how) {
@@ -338,7 +338,7 @@ StepResult Trainer::validate(const FieldLookup& lookup, const ValidateOptions& h
     if (how.rows && *how.rows < whole)
       // Pipelines before this one take their rows first.
       stages_->set_rows(std::clamp<std::int64_t>(*how.rows - before * each, 0, each));
-    see_means([&] {
+    with_mean_buffers([&] {
       if (how.asks_to_stop) validation_->ask_to_stop();
       validation_->begin_step(forwards_, static_cast<int>(step_), nullptr);
       while (validation_->advance()) {

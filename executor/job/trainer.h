@@ -22,7 +22,7 @@
 #include "executor/stage/optimizer.h"
 #include "executor/stage/train_stages.h"
 #include "executor/state/checkpoint.h"
-#include "executor/sync/ways.h"
+#include "executor/sync/strategies.h"
 #include "net/transport/transport.h"
 #include "pipeline/ir/schedule.h"
 
@@ -173,7 +173,7 @@ class Trainer {
   /// Logs the results of kernels in training steps; nullptr ends logging. See TensorLog.
   void log_tensors(TensorLog* log) { stages_->log_tensors(log); }
   /// Logs the current gradient sums or weights.
-  void log_state(TensorLog& log, TensorRecord::What what) const;
+  void log_state(TensorLog& log, TensorRecord::Content what) const;
   /// Sets a function that is called when gradient sums are complete. See TrainStages::on_gradients.
   void on_gradients(std::function<void()> whole) { stages_->on_gradients(std::move(whole)); }
   const Graph& graph() const { return plan_.graph; }
@@ -201,8 +201,8 @@ class Trainer {
   /// Throws InvalidArgument if state and gradients do not belong to the same step: in the middle of
   /// a run without a flush. `asked` names the request in the message.
   void check_drained(const char* asked) const;
-  /// Calls `look` while buffers hold the mean over pipelines; restores them. All workers call it.
-  void see_means(const std::function<void()>& look);
+  /// Calls `work` while buffers hold the mean over pipelines; restores them. All workers call it.
+  void with_mean_buffers(const std::function<void()>& work);
 
   /// Starts or stops the recording of instructions.
   void record(bool on);
@@ -226,7 +226,7 @@ class Trainer {
   TraceRecorder* recorder() {
     return trace_ ? &trace_->recorder() : drift_ ? &drift_->recorder() : nullptr;
   }
-  void see_drift();
+  void check_drift();
 
   TrainPlan plan_;
   OptimizerConfig optimizer_;  // the plan's, with the current rate factor

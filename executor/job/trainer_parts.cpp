@@ -25,7 +25,7 @@ StagesOptions stages_options(const TrainPlan& plan) {
 
 WavesOptions waves_of(const TrainPlan& plan, TrainStages& stages) {
   const StageHere& here = plan.stages.front();
-  const SharedStage stage{plan.pipeline, here.stage, stages.parameter_places(here.placement),
+  const SharedStage stage{plan.pipeline, here.stage, stages.parameter_slices(here.placement),
                           stages.newest_weights(here.placement).elements};
   return {plan.pipeline,
           here.stage,

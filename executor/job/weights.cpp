@@ -50,7 +50,7 @@ TensorsByName weights_of(Trainer& trainer, const std::vector<std::string>& names
   for (const std::string& name : names) shape_of(trainer.graph(), name, "weights");
   trainer.check_drained("a look at weights");
   TensorsByName out;
-  trainer.see_means([&] {
+  trainer.with_mean_buffers([&] {
     std::vector<StateTensor> mine;
     for (const SavePart& part : trainer.save_parts())
       for (const StateTensor& t : part.tensors)

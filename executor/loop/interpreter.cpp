@@ -102,7 +102,7 @@ void Interpreter::Impl::run(const Action& action, int raised) {
   if (is_weight_sync(kind)) {
     const bool sleeps = kind == Kind::Push || kind == Kind::Pull;
     if (sleeps) messages.start_due_sends(true);
-    sync_of(instr).reach(action, last_update_step(instr.stage), start);
+    sync_of(instr).run_instruction(action, last_update_step(instr.stage), start);
     return;  // recorded when it is complete
   }
   const bool injected = is_compute(kind) && links.injector != nullptr;

@@ -16,13 +16,14 @@ RowMessages::RowMessages(const Row& row, Stages& stages, comm::Transport& transp
   const std::vector<Action>* parts[] = {&row.prologue, &row.body, &row.drain};
   for (int part = 0; part < 3; ++part) {
     for (const Action& action : *parts[part])
-      if (is_recv(action.instr.kind)) way_of(action.instr.kind).receives[part].push_back(&action);
+      if (is_recv(action.instr.kind))
+        direction_of(action.instr.kind).receives[part].push_back(&action);
   }
 }
 
 void RowMessages::begin(int step) {
   step_ = step;
-  for (Way& way : ways_) way.next = {};
+  for (Direction& direction : directions_) direction.next = {};
   expected_ = 0;
   all_expected_ = false;
 }
@@ -35,10 +36,10 @@ void RowMessages::expect(int count, bool all) {
 
 // Returns the first receive of this direction that is not posted, within the known part of the run;
 // null if there is none.
-const Action* RowMessages::next_receive(Way& way, int& raised) const {
-  Cursor& next = way.next;
+const Action* RowMessages::next_receive(Direction& direction, int& raised) const {
+  Cursor& next = direction.next;
   while (next.part < 3) {
-    const std::vector<const Action*>& list = way.receives[next.part];
+    const std::vector<const Action*>& list = direction.receives[next.part];
     if (next.part == 1 && (next.repetition >= expected_ || list.empty())) {
       if (!all_expected_) return nullptr;
     } else if (next.index < list.size()) {
@@ -58,10 +59,10 @@ const Action* RowMessages::next_receive(Way& way, int& raised) const {
 // Posts receives of one direction in row order, up to the window, as far as the stages have buffers
 // for them. The directions are independent, so that a lack of buffers in one never delays the
 // other.
-void RowMessages::post_ahead(Way& way) {
+void RowMessages::post_ahead(Direction& direction) {
   int raised = 0;
-  while (way.posted.size() < window_) {
-    const Action* action = next_receive(way, raised);
+  while (direction.posted.size() < window_) {
+    const Action* action = next_receive(direction, raised);
     if (action == nullptr) return;
     Instr instr = action->instr;
     instr.micro += raised;
@@ -72,17 +73,17 @@ void RowMessages::post_ahead(Way& way) {
     const comm::Tag tag = comm::make_tag(static_cast<int>(kind), action->tag_stage, instr.micro,
                                          action->tag_part, step_);
     if (direct_ != nullptr)
-      way.posted.push_back({nullptr, direct_->receive(action->peer, tag, buffer->data,
-                                                      buffer->bytes, buffer->ready)});
+      direction.posted.push_back({nullptr, direct_->receive(action->peer, tag, buffer->data,
+                                                            buffer->bytes, buffer->ready)});
     else
-      way.posted.push_back({transport_.recv(action->peer, tag, buffer->data, buffer->bytes)});
-    ++way.next.index;
+      direction.posted.push_back({transport_.recv(action->peer, tag, buffer->data, buffer->bytes)});
+    ++direction.next.index;
   }
 }
 
 void RowMessages::await_receive(const Instr& instr) {
   start_due_sends(true);
-  auto& posted = way_of(instr.kind).posted;
+  auto& posted = direction_of(instr.kind).posted;
   if (posted.empty())
     fail(Code::Internal, "{} is reached, and the stages have no buffer for it",
          describe(instr, step_of(instr)));
@@ -92,7 +93,7 @@ void RowMessages::await_receive(const Instr& instr) {
 }
 
 // Returns the time at which the message was complete.
-std::int64_t RowMessages::wait(Message& message, comm::What what) {
+std::int64_t RowMessages::wait(Message& message, comm::WaitPurpose what) {
   if (!message.request) return direct_->wait(message.end, what);
   transport_.wait(*message.request, what);
   return message.request->completed_ns();
@@ -152,10 +153,11 @@ void RowMessages::await_room(const Instr& compute) {
 }
 
 bool RowMessages::arrived(Kind recv, std::size_t count) {
-  Way& way = way_of(recv);
-  post_ahead(way);
-  if (way.posted.size() < count) return false;
-  return std::all_of(way.posted.begin(), way.posted.begin() + static_cast<std::ptrdiff_t>(count),
+  Direction& direction = direction_of(recv);
+  post_ahead(direction);
+  if (direction.posted.size() < count) return false;
+  return std::all_of(direction.posted.begin(),
+                     direction.posted.begin() + static_cast<std::ptrdiff_t>(count),
                      [](const Message& message) { return message.done(); });
 }
 

@@ -40,7 +40,7 @@ class RowMessages {
   /// Posts receives in row order, as far as the window, the stages' buffers and the known part of
   /// the run allow.
   void post_ahead() {
-    for (Way& way : ways_) post_ahead(way);
+    for (Direction& direction : directions_) post_ahead(direction);
   }
   /// Returns true if the next `count` messages of that kind have arrived.
   bool arrived(Kind recv, std::size_t count);
@@ -87,21 +87,21 @@ class RowMessages {
     std::size_t index = 0;
   };
   // The incoming messages of one direction.
-  struct Way {
+  struct Direction {
     std::vector<const Action*> receives[3];  // receives of each part
     Cursor next;                             // the first receive that is not posted
     std::deque<Message> posted;              // posted and not yet awaited, in row order
   };
 
   int step_of(const Instr& instr) const { return hetu::step_of(row_, step_, instr); }
-  Way& way_of(Kind recv) { return ways_[recv == Kind::RecvForward ? 0 : 1]; }
-  const Action* next_receive(Way& way, int& raised) const;
-  void post_ahead(Way& way);
+  Direction& direction_of(Kind recv) { return directions_[recv == Kind::RecvForward ? 0 : 1]; }
+  const Action* next_receive(Direction& direction, int& raised) const;
+  void post_ahead(Direction& direction);
   void post_send(const Due& due);
   void await_sends_of(const void* address);
   void reap_sends();
   void await_send(Sending& sending);
-  std::int64_t wait(Message& message, comm::What what);
+  std::int64_t wait(Message& message, comm::WaitPurpose what);
 
   const Row& row_;
   Stages& stages_;
@@ -111,7 +111,7 @@ class RowMessages {
   int step_ = 0;      // first step of the run
   int expected_ = 0;  // known repetitions of the body
   bool all_expected_ = false;
-  Way ways_[2];                 // forward, backward
+  Direction directions_[2];     // forward, backward
   std::vector<Sending> sends_;  // in the order in which they were started
   std::deque<Due> due_;         // in row order
   std::vector<const void*> addresses_;

@@ -29,11 +29,11 @@ ModuleAverage::ModuleAverage(const Averaging& how, comm::Transport& links, int p
   client.timeout_s = links.options().timeout_s;
   client.group_log = how.group_log;
   client_ = how.connect(client);
-  Membership::Place place{stage, pipeline, {}, nullptr};
-  for (int d = 0; d < pipelines; ++d) place.workers.push_back(d * width + stage);
+  Membership::Position position{stage, pipeline, {}, nullptr};
+  for (int d = 0; d < pipelines; ++d) position.workers.push_back(d * width + stage);
   AverageOptions options = average_options(client.policy, how.overlap);
   options.observe = how.observe;
-  members_ = std::make_unique<Membership>(links, *client_, place);
+  members_ = std::make_unique<Membership>(links, *client_, position);
   averager_ = std::make_unique<Averager>(*members_, *client_, options);
 }
 
@@ -76,10 +76,10 @@ void ModuleAverage::end_run(std::vector<DeviceSpan> states) {
 }
 
 std::vector<double> ModuleAverage::mean(std::vector<double> values) {
-  const comm::Group& workers = members_->place().workers;
+  const comm::Group& workers = members_->position().workers;
   const auto what = [] { return std::string("means of numbers over pipelines"); };
   comm::sum_f64(links_, workers, values.data(), values.size(),
-                {comm::make_tag(kConsensusTag, members_->place().stage, 1, 4, means_++), what});
+                {comm::make_tag(kConsensusTag, members_->position().stage, 1, 4, means_++), what});
   for (double& value : values) value /= static_cast<double>(workers.size());
   return values;
 }

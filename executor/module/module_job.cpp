@@ -8,7 +8,7 @@
 #include "executor/compile/row.h"
 #include "executor/job/run_trace.h"
 #include "executor/job/train_plan.h"
-#include "executor/sync/ways.h"
+#include "executor/sync/strategies.h"
 #include "net/transport/gather.h"
 #include "net/transport/tag_kinds.h"
 #include "pipeline/ir/run_length.h"
@@ -42,11 +42,11 @@ int send_slots(const Schedule& lowered) {
 }
 
 // Returns all workers, or the `width` workers of this pipeline.
-comm::Group crew_of(const comm::Transport& transport, int width, bool apart) {
+comm::Group group_of(const comm::Transport& transport, int width, bool apart) {
   if (!apart) return comm::everyone(transport);
-  comm::Group crew(static_cast<std::size_t>(width));
-  std::iota(crew.begin(), crew.end(), transport.worker() / width * width);
-  return crew;
+  comm::Group group(static_cast<std::size_t>(width));
+  std::iota(group.begin(), group.end(), transport.worker() / width * width);
+  return group;
 }
 
 // Returns the row with all workers renumbered, for a pipeline whose first worker has the number
@@ -68,16 +68,16 @@ ModuleJob::ModuleJob(const Schedule& plan, const Lowering& how, comm::Transport&
     : lowered_(lower(checked(plan), how)),
       forwards_(forwards_of(without_lowering(plan), how)),
       transport_(transport),
-      crew_(crew_of(transport, width(), apart)),
+      group_(group_of(transport, width(), apart)),
       reducer_(transport),
-      stages_(std::move(compute), send_slots(lowered_), transport, crew_) {
+      stages_(std::move(compute), send_slots(lowered_), transport, group_) {
   const int needed = apart ? transport.workers() / width() * width() : width() * how.pipelines;
   require(transport.workers() == needed,
           "{} pipelines of {} workers need {} workers, but {} were started", how.pipelines, width(),
           needed, transport.workers());
   const VerifyReport report = verify(lowered_);
   peak_activations_ = static_cast<int>(report.peak_activations.at(row()));
-  syncs_ = ways_of(lowered_, SyncSeat{transport, stages_, reducer_});
+  syncs_ = make_strategies(lowered_, SyncContext{transport, stages_, reducer_});
   origin_ns_ = comm::now_ns();
 }
 
@@ -108,8 +108,8 @@ Interpreter& ModuleJob::loop(bool training) {
     Interpreter::Links links{transport_, {}};
     if (training)
       for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
-    const bool apart = static_cast<int>(crew_.size()) < transport_.workers();
-    const int first = apart ? crew_.front() : 0;
+    const bool apart = static_cast<int>(group_.size()) < transport_.workers();
+    const int first = apart ? group_.front() : 0;
     const Row row = bind_row(training ? lowered_ : forwards_, transport_.worker() - first,
                              lowered_.lowering.pipelines);
     one = std::make_unique<Interpreter>(moved(row, first), stages_, links);
@@ -128,7 +128,8 @@ std::vector<double> ModuleJob::run(int step, std::vector<double> scalars, bool t
 }
 
 std::vector<std::string> exchange_texts(comm::Transport& transport, const comm::Group& group,
-                                        const std::string& mine, int number, comm::What what) {
+                                        const std::string& mine, int number,
+                                        comm::WaitPurpose what) {
   return gather_texts(mine, transport, group, {comm::make_tag(kLookTag, 0, 0, 0, number), what});
 }
 

@@ -43,7 +43,7 @@ class ModuleJob {
   std::vector<int> recomputed(int placement) const;
   /// Returns the workers that share steps and sums with this one, ascending: all workers, or those
   /// of this pipeline.
-  const comm::Group& crew() const { return crew_; }
+  const comm::Group& group() const { return group_; }
   /// Returns the most activations that this worker keeps at once, in micro-batches of all its
   /// stages.
   int peak_activations() const { return peak_activations_; }
@@ -54,7 +54,7 @@ class ModuleJob {
   void set_gradients(int placement, int model_stage, std::vector<ModuleGradient> gradients);
 
   /// Runs one step, or only its forwards unless `training`. `scalars` are this worker's numbers,
-  /// which the callbacks may change. Returns their sums over the workers of crew().
+  /// which the callbacks may change. Returns their sums over the workers of group().
   std::vector<double> run(int step, std::vector<double> scalars, bool training);
 
   /// Starts or stops recording the instructions of training steps; discards earlier records.
@@ -69,7 +69,7 @@ class ModuleJob {
 
   Schedule lowered_, forwards_;
   comm::Transport& transport_;
-  const comm::Group crew_;
+  const comm::Group group_;
   comm::Reducer reducer_;
   int peak_activations_ = 0;
   ModuleStages stages_;
@@ -83,7 +83,8 @@ class ModuleJob {
 /// Returns the texts of a group's workers, in their order. Every worker of the group calls it with
 /// the same `number`. `what` names the wait in errors.
 std::vector<std::string> exchange_texts(comm::Transport& transport, const comm::Group& group,
-                                        const std::string& mine, int number, comm::What what);
+                                        const std::string& mine, int number,
+                                        comm::WaitPurpose what);
 
 /// Writes one trace from the records of the workers of one plan, each as JSON, together with what
 /// the plan predicts from their typical times. Throws Io.

@@ -38,11 +38,12 @@ void copy(const ModuleGradient& to, const ModuleGradient& from) {
 
 }  // namespace
 
-ModuleStages::ModuleStages(Compute compute, int slots, comm::Transport& transport, comm::Group crew)
+ModuleStages::ModuleStages(Compute compute, int slots, comm::Transport& transport,
+                           comm::Group group)
     : compute_(std::move(compute)),
       slots_(static_cast<std::size_t>(std::max(1, slots))),
       transport_(transport),
-      crew_(std::move(crew)) {}
+      group_(std::move(group)) {}
 
 void ModuleStages::begin_run(int /*first_step*/, bool /*asks_to_stop*/) {
   for (Shared& shared : shared_) shared.joined = false;
@@ -55,7 +56,7 @@ Event ModuleStages::run(const Instr& instr, int step) {
     for (Shared& shared : shared_) join(shared);
     spread();
     const auto what = [&] { return fmt::format("losses of step {}", step); };
-    comm::sum_f64(transport_, crew_, scalars_.data(), scalars_.size(),
+    comm::sum_f64(transport_, group_, scalars_.data(), scalars_.size(),
                   {comm::make_tag(kScalarTag, 0, 0, 0, step), what});
   } else if (instr.kind != Kind::Update) {  // the owner changes the weights
     fail(Code::Unsupported, "{}: stages of a module do not compute that", to_string(instr));

@@ -45,9 +45,9 @@ class ModuleStages final : public Stages {
   /// A SEND or RECV, identified by kind, placement, part and micro-batch.
   using Key = std::tuple<Kind, int, int, int>;
 
-  /// `slots` is the number of messages of one edge that may be in transit. `crew` has the workers
+  /// `slots` is the number of messages of one edge that may be in transit. `group` has the workers
   /// over which scalars are summed. The transport must outlive the object.
-  ModuleStages(Compute compute, int slots, comm::Transport& transport, comm::Group crew);
+  ModuleStages(Compute compute, int slots, comm::Transport& transport, comm::Group group);
 
   /// Sets the length of a RECV's message, from this call on.
   void expect(const Key& recv, std::size_t bytes) { expected_[recv] = bytes; }
@@ -101,7 +101,7 @@ class ModuleStages final : public Stages {
   Compute compute_;
   std::size_t slots_;
   comm::Transport& transport_;
-  const comm::Group crew_;
+  const comm::Group group_;
   std::map<std::tuple<Kind, int, int>, std::deque<Sent>> sent_;  // by edge, oldest first
   std::map<Key, Message> incoming_;
   std::map<Key, std::size_t> expected_;

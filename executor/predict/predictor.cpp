@@ -170,7 +170,7 @@ struct Predictor::Impl {
     check_process();
     const NoFork whole;
     const std::lock_guard lock(mutex);
-    const Threads while_it_runs(thread_count);
+    const ScopedThreadCount while_it_runs(thread_count);
     return work();
   }
 
@@ -301,8 +301,9 @@ Predictor::Predictor(SavedModel model, const PredictorOptions& options) {
           "predictor: rows {} and threads {} must be at least 0", options.rows, options.threads);
   watch_forks();
   const NoFork whole;
-  const int count = options.threads > 0 ? options.threads : std::min(threads(), machine_cores());
-  const Threads while_made(count);
+  const int count =
+      options.threads > 0 ? options.threads : std::min(thread_count(), machine_cores());
+  const ScopedThreadCount while_made(count);
   impl_ = std::make_unique<Impl>(std::move(model), options, count);
 }
 

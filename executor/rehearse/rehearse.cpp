@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "executor/compile/segments.h"
 #include "executor/rehearse/precedence.h"
-#include "executor/sync/ways.h"
+#include "executor/sync/strategies.h"
 #include "net/transport/collective.h"
 #include "net/transport/inproc.h"
 #include "net/transport/tag_kinds.h"
@@ -58,18 +58,18 @@ class Rehearser {
         everyone_(comm::everyone(transport)),
         stages_(plan, costs, pace, transport),
         reducer_(transport) {
-    SyncSeat seat{transport, stages_, reducer_, 0, averager};
+    SyncContext context{transport, stages_, reducer_, 0, averager};
     if (plan.lowering.servers) {
       servers_ = servers->connect({transport.worker(), transport.options().timeout_s});
-      seat.servers = servers_.get();
+      context.servers = servers_.get();
       const int width = static_cast<int>(plan.workers.size()), row = transport.worker() % width;
       for (std::size_t i = 0; i < plan.placements.size(); ++i)
-        if (plan.placements[i].workers[0] == row) seat.placement = static_cast<int>(i);
-      const int stage = plan.placements[seat.placement].model_stage;
-      seat.waves = {transport.worker() / width, stage, parts_of(costs, stage),
-                    plan.lowering.staleness};
+        if (plan.placements[i].workers[0] == row) context.placement = static_cast<int>(i);
+      const int stage = plan.placements[context.placement].model_stage;
+      context.waves = {transport.worker() / width, stage, parts_of(costs, stage),
+                       plan.lowering.staleness};
     }
-    syncs_ = ways_of(plan, seat);
+    syncs_ = make_strategies(plan, context);
     Interpreter::Links links{transport, {}};
     for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
     if (averager != nullptr) {
@@ -305,9 +305,10 @@ Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const 
   result.payload_bytes = pace.payload_bytes;
   result.at_servers = plan.lowering.servers;
   const SharpTimer timer;
-  std::unique_ptr<GroupSeat> seat;
-  if (groups != nullptr) seat = std::make_unique<GroupSeat>(plan, costs, pace, *groups, transport);
-  Averager* averager = seat ? &seat->averager() : nullptr;
+  std::unique_ptr<GroupMember> member;
+  if (groups != nullptr)
+    member = std::make_unique<GroupMember>(plan, costs, pace, *groups, transport);
+  Averager* averager = member ? &member->averager() : nullptr;
   const Schedule shorter = warm_up(plan);
   Rehearser(shorter, costs, pace, transport, averager, at.servers).run(0);
   Rehearser rehearser(plan, costs, pace, transport, averager, at.servers);

@@ -30,8 +30,8 @@ Schedule by_updates(const Schedule& lowered) {
   return plan;
 }
 
-GroupSeat::GroupSeat(const Schedule& lowered, const Costs& costs, const Pace& pace,
-                     const RehearsedGroups& how, comm::Transport& transport) {
+GroupMember::GroupMember(const Schedule& lowered, const Costs& costs, const Pace& pace,
+                         const RehearsedGroups& how, comm::Transport& transport) {
   const int width = static_cast<int>(lowered.workers.size());
   ps::ClientOptions client;
   client.policy = how.policy;
@@ -44,16 +44,16 @@ GroupSeat::GroupSeat(const Schedule& lowered, const Costs& costs, const Pace& pa
   client.timeout_s = transport.options().timeout_s;
   client.group_log = how.log;
   client_ = how.connect(client);
-  Membership::Place place{client.stage, client.pipeline, {}};
+  Membership::Position position{client.stage, client.pipeline, {}};
   for (int d = 0; d < client.policy.pipelines; ++d)
-    place.workers.push_back(d * width + client.stage);
+    position.workers.push_back(d * width + client.stage);
   AverageOptions options;
   options.policy = client.policy;
   options.overlap = client.policy.overlapped;
   // The averager adds the time that the modelled network takes for an average.
   const double takes = Timing(lowered, costs, pace.stragglers).over_copies(client.stage);
   options.network_ns = static_cast<std::int64_t>(takes * pace.unit_ns);
-  members_ = std::make_unique<Membership>(transport, *client_, place);
+  members_ = std::make_unique<Membership>(transport, *client_, position);
   averager_ = std::make_unique<Averager>(*members_, *client_, options);
 }
 

@@ -29,12 +29,12 @@ struct RehearsedGroups {
 Schedule by_updates(const Schedule& lowered);
 
 /// This worker's membership in the groups for the whole rehearsal.
-class GroupSeat {
+class GroupMember {
  public:
   /// Connects to the coordinator. Collective: every worker of the transport constructs its own
   /// object. The transport must outlive it.
-  GroupSeat(const Schedule& lowered, const Costs& costs, const Pace& pace,
-            const RehearsedGroups& how, comm::Transport& transport);
+  GroupMember(const Schedule& lowered, const Costs& costs, const Pace& pace,
+              const RehearsedGroups& how, comm::Transport& transport);
   Averager& averager() { return *averager_; }
 
  private:

@@ -68,11 +68,13 @@ void BufferMeans::copy_kept(bool back) {
       kept += b.elements;
     }
   }
-  device_.queue().run([calls = std::move(calls), copy_all = device_.kernels().copy_all](Reach at) {
-    std::vector<CopyCall> there;
-    for (const CopyCall& call : calls) there.push_back({at(call.to), at(call.from), call.elements});
-    copy_all(there);
-  });
+  device_.queue().run(
+      [calls = std::move(calls), copy_all = device_.kernels().copy_all](AddressMap at) {
+        std::vector<CopyCall> there;
+        for (const CopyCall& call : calls)
+          there.push_back({at(call.to), at(call.from), call.elements});
+        copy_all(there);
+      });
 }
 
 // Returns the groups of workers that share buffers, in model order. Workers that hold several
@@ -138,7 +140,7 @@ void BufferMeans::average(const Shared& shared, int step) {
     }
   };
   each([&](float* own, double* sum, std::int64_t n) {
-    queue.run([=, add = device_.kernels().add_wide](Reach at) {
+    queue.run([=, add = device_.kernels().add_wide](AddressMap at) {
       add(at(sum), at(static_cast<const float*>(own)), n);
     });
   });
@@ -156,7 +158,7 @@ void BufferMeans::average(const Shared& shared, int step) {
   }
   const double count = shared.of_all;
   each([&](float* own, double* sum, std::int64_t n) {
-    queue.run([=, mean = device_.kernels().mean](Reach at) {
+    queue.run([=, mean = device_.kernels().mean](AddressMap at) {
       mean(at(own), at(static_cast<const double*>(sum)), count, n);
     });
   });

@@ -85,7 +85,7 @@ void Curvature::invert(int number, bool inputs, const Kfac& kfac) {
     call.input_inverse = inverse_of(layer.input);
   else
     call.gradient_inverse = inverse_of(layer.gradient);
-  device_.queue().run([=, &kernels = device_.kernels()](Reach at) {
+  device_.queue().run([=, &kernels = device_.kernels()](AddressMap at) {
     KroneckerCall here = call;
     here.input_sum = at(call.input_sum);
     here.gradient_sum = at(call.gradient_sum);
@@ -106,7 +106,7 @@ void Curvature::precondition() {
     const float* const a = inverse_of(layer.input);
     const float* const b = inverse_of(layer.gradient);
     device_.queue().run([=, &kernels = device_.kernels(), rows = layer.outputs,
-                         columns = layer.inputs, scratch = scratch()](Reach at) {
+                         columns = layer.inputs, scratch = scratch()](AddressMap at) {
       kernels.precondition(at(weight), rows, columns, at(b), at(a), at(scratch));
       if (bias != nullptr) kernels.precondition(at(bias), rows, 1, at(b), nullptr, at(scratch));
     });

@@ -19,38 +19,38 @@ FeedsAhead::FeedsAhead(const std::vector<std::int64_t>& bytes, Device& device) :
   if (memory_ == nullptr) return;
   std::int64_t offset = 0;
   for (const std::int64_t field : bytes) {
-    places_.push_back({offset, field});
+    slots_.push_back({offset, field});
     offset += align_up(field);
   }
   end_batch();  // the memory is cleared by queue()
 }
 
 void FeedsAhead::upload() {
-  if (!next_ || places_.empty()) return;
+  if (!next_ || slots_.empty()) return;
   if (read_) read_();
-  for (std::size_t field = 0; field < places_.size(); ++field)
-    if (const Next next = next_(field); next.data != nullptr) upload(places_[field], next);
+  for (std::size_t field = 0; field < slots_.size(); ++field)
+    if (const Next next = next_(field); next.data != nullptr) upload(slots_[field], next);
 }
 
-void FeedsAhead::upload(Place& place, const Next& next) {
+void FeedsAhead::upload(Slot& slot, const Next& next) {
   Queue& uploads = device_.uploads();
   uploads.after(std::exchange(free_, nullptr));
   reads_ = true;
-  uploads.upload(memory_.get() + place.offset, next.data, place.bytes);
-  place.batch = next.batch;
+  uploads.upload(memory_.get() + slot.offset, next.data, slot.bytes);
+  slot.batch = next.batch;
   follows_ = false;
 }
 
 const std::byte* FeedsAhead::find(std::size_t field, std::uint64_t batch) {
-  if (batch == 0 || field >= places_.size() || places_[field].batch != batch) return nullptr;
+  if (batch == 0 || field >= slots_.size() || slots_[field].batch != batch) return nullptr;
   if (!follows_) device_.queue().after(device_.uploads().mark());
   follows_ = true;
-  return memory_.get() + places_[field].offset;
+  return memory_.get() + slots_[field].offset;
 }
 
 void FeedsAhead::end_batch() {
   if (memory_ == nullptr) return;
-  for (Place& place : places_) place.batch = 0;
+  for (Slot& slot : slots_) slot.batch = 0;
   free_ = device_.queue().mark();
 }
 

@@ -50,18 +50,18 @@ class FeedsAhead {
   static std::int64_t bytes_of(const std::vector<std::int64_t>& bytes);
 
  private:
-  struct Place {
+  struct Slot {
     std::int64_t offset = 0, bytes = 0;
     std::uint64_t batch = 0;  // batch whose field is stored here; 0: none
   };
 
-  void upload(Place& place, const Next& next);
+  void upload(Slot& slot, const Next& next);
 
   Device& device_;
   std::function<void()> read_;
   std::function<Next(std::size_t)> next_;
   Device::Memory memory_;
-  std::vector<Place> places_;
+  std::vector<Slot> slots_;
   Queue::Mark free_;      // reached once the readers of the previous batch are done
   bool reads_ = false;    // an upload may still read host memory
   bool follows_ = false;  // queue() already waits for the last upload

@@ -70,9 +70,11 @@ void GradientBuckets::begin_sums() {
     if (!is_factor(static_cast<int>(u))) fresh_[u] = 1;
   for (const StageUse& use : plan_.uses) {
     if (use.width == 0) continue;  // dense: the first gradient overwrites the accumulator
-    device_.queue().run(
-        [x = memory_.floats(use.accumulator), touched = memory_.rows(use, use.touched),
-         clear = device_.kernels().clear_rows](Reach at) { clear(at(x), reached(touched, at)); });
+    device_.queue().run([x = memory_.floats(use.accumulator),
+                         touched = memory_.rows(use, use.touched),
+                         clear = device_.kernels().clear_rows](AddressMap at) {
+      clear(at(x), to_kernel_addresses(touched, at));
+    });
   }
   for (Range& bucket : buckets_) bucket.missing = bucket.parameters;
 }
@@ -87,7 +89,7 @@ void GradientBuckets::clear_if_unused() {
     if (use.width > 0) continue;  // already zero
     device_.queue().run([to = memory_.floats(use.accumulator),
                          n = plan_.parameters[use.parameter].elements,
-                         fill = device_.kernels().fill](Reach at) { fill(at(to), 0.0F, n); });
+                         fill = device_.kernels().fill](AddressMap at) { fill(at(to), 0.0F, n); });
   }
 }
 
@@ -107,8 +109,9 @@ void GradientBuckets::join_uses() {
     float* const sum = sum_of(static_cast<int>(p));
     for (std::size_t u = 1; u < parameter.uses.size(); ++u) {
       device_.queue().run([sum, from = memory_.floats(plan_.uses[parameter.uses[u]].accumulator),
-                           n = parameter.elements,
-                           add = device_.kernels().add](Reach at) { add(at(sum), at(from), n); });
+                           n = parameter.elements, add = device_.kernels().add](AddressMap at) {
+        add(at(sum), at(from), n);
+      });
     }
     parameter_done(static_cast<int>(p));
   }
@@ -148,7 +151,7 @@ Bucket GradientBuckets::bucket(int bucket) {
   Range& range = buckets_[bucket];
   if (range.is_inverse && !std::exchange(range.made_here, false)) {
     device_.queue().run([to = range.data, n = range.elements,
-                         fill = device_.kernels().fill](Reach at) { fill(at(to), 0.0F, n); });
+                         fill = device_.kernels().fill](AddressMap at) { fill(at(to), 0.0F, n); });
   }
   if (device_.in_host_memory())
     return {DType::Float32,
@@ -180,9 +183,10 @@ TouchedRows GradientBuckets::rows_of(int parameter) const {
 void GradientBuckets::changed(int parameter) {
   const TouchedRows touched = rows_of(parameter);
   if (touched.bits == nullptr) return;
-  device_.queue().run(
-      [x = static_cast<const float*>(sum_of(parameter)), touched,
-       touch = device_.kernels().touch_filled](Reach at) { touch(at(x), reached(touched, at)); });
+  device_.queue().run([x = static_cast<const float*>(sum_of(parameter)), touched,
+                       touch = device_.kernels().touch_filled](AddressMap at) {
+    touch(at(x), to_kernel_addresses(touched, at));
+  });
 }
 
 }  // namespace hetu

@@ -36,9 +36,9 @@ void GradientNorms::begin(const Stage& stage) {
       continue;
     }
     device_.queue().run([x, rows, to = results + p, sum = device_.kernels().sum_of_squares_rows](
-                            Reach at) { sum(at(x), reached(rows, at), at(to)); });
+                            AddressMap at) { sum(at(x), to_kernel_addresses(rows, at), at(to)); });
   }
-  device_.queue().run([whole, sums = device_.kernels().sums_of_squares](Reach at) {
+  device_.queue().run([whole, sums = device_.kernels().sums_of_squares](AddressMap at) {
     std::vector<SquaresCall> calls = whole;
     for (SquaresCall& call : calls) call = {at(call.x), call.elements, at(call.result)};
     sums(calls);

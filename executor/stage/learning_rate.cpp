@@ -82,18 +82,18 @@ RateKind parse_rate(std::string_view name) {
 }
 
 Fields fields(LearningRate& r) {
-  const auto setting = [](const char* name, Place place, const char* doc, Range range = {}) {
+  const auto setting = [](const char* name, FieldPointer value, const char* doc, Range range = {}) {
     return OptionField{
-        .name = name, .place = std::move(place), .doc = doc, .range = range, .flag = ""};
+        .name = name, .value = std::move(value), .doc = doc, .range = range, .flag = ""};
   };
   OptionField kind = setting("kind",
-                             WordPlace{[&r] { return rate_name(r.kind); },
-                                       [&r](const std::string& v) { r.kind = parse_rate(v); }},
+                             TextAccess{[&r] { return rate_name(r.kind); },
+                                        [&r](const std::string& v) { r.kind = parse_rate(v); }},
                              "the shape after the warm-up");
   kind.choices.assign(std::begin(kRateNames), std::end(kRateNames));
   return {
       {.name = "base",
-       .place = &r.base,
+       .value = &r.base,
        .argument = "RATE",
        .doc = "learning rate after warm-up",
        .flag = "--learning-rate"},

@@ -41,7 +41,7 @@ std::vector<std::string> taken(OptimizerKind kind) {
 Fields of_kfac(Kfac& k) {
   return {
       {.name = "kfac_damping",
-       .place = &k.damping,
+       .value = &k.damping,
        .argument = "LAMBDA",
        .doc = "of K-FAC: its root is added to the factors",
        .range = {.above = true},
@@ -50,7 +50,7 @@ Fields of_kfac(Kfac& k) {
       fill_field(k.fill),
       inverses_field(k.inverses),
       {.name = "fill_costs",
-       .place = &k.costs,
+       .value = &k.costs,
        .argument = "FILE",
        .doc = "of --fill best and wrap: costs, or the trace of a run, by which it is placed, not "
               "by the operations of the model"},
@@ -71,14 +71,14 @@ OptimizerConfig defaults_of(OptimizerKind kind) {
 
 Fields fields(OptimizerConfig& c) {
   constexpr Range kShare = {.least = 0, .most = 1, .below = true};
-  const auto setting = [](const char* name, Place place, const char* doc, Range range = {}) {
+  const auto setting = [](const char* name, FieldPointer value, const char* doc, Range range = {}) {
     return OptionField{
-        .name = name, .place = std::move(place), .doc = doc, .range = range, .flag = ""};
+        .name = name, .value = std::move(value), .doc = doc, .range = range, .flag = ""};
   };
   OptionField kind = {
       .name = "kind",
-      .place = WordPlace{[&c] { return optimizer_name(c.kind); },
-                         [&c](const std::string& v) { c.kind = parse_optimizer(v); }},
+      .value = TextAccess{[&c] { return optimizer_name(c.kind); },
+                          [&c](const std::string& v) { c.kind = parse_optimizer(v); }},
       .doc = "how gradients change weights",
       .flag = "--optimizer"};
   for (const OptimizerKind one : kKinds) kind.choices.push_back(optimizer_name(one));
@@ -91,17 +91,17 @@ Fields fields(OptimizerConfig& c) {
               {.above = true}),
       setting("l2", &c.l2, "added to the gradient: g + l2 w; of all but adamw, lamb, bertadam"),
       {.name = "weight_decay",
-       .place = &c.weight_decay,
+       .value = &c.weight_decay,
        .argument = "W",
        .doc = "decoupled for adamw and bertadam, in the step for lamb, else L2",
        .flag = "--weight-decay"},
       {.name = "clip_norm",
-       .place = &c.clip_norm,
+       .value = &c.clip_norm,
        .argument = "NORM",
        .doc = "what the global gradient norm is brought down to; 0 = off",
        .flag = "--clip-norm"},
       {.name = "lazy_rows",
-       .place = &c.lazy_rows,
+       .value = &c.lazy_rows,
        .doc = "rows of embedding tables without a gradient keep weights and states, instead of "
               "decaying",
        .flag = "--lazy-rows"},

@@ -54,8 +54,9 @@ void SharedGradients::join(Shared& shared) {
   for (const Holder& h : shared.holders) h.stage->gradients().clear_if_unused();
   float* const first = shared.holders[0].sum();
   for (std::size_t i = 1; i < shared.holders.size(); ++i) {
-    device_.queue().run([first, from = shared.holders[i].sum(), n = shared.elements(),
-                         add = device_.kernels().add](Reach at) { add(at(first), at(from), n); });
+    device_.queue().run(
+        [first, from = shared.holders[i].sum(), n = shared.elements(),
+         add = device_.kernels().add](AddressMap at) { add(at(first), at(from), n); });
   }
   if (shared.lead > 0)
     device_.queue().copy(shared.holders[shared.lead].sum(), first, shared.elements() * 4);

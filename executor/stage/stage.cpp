@@ -169,7 +169,7 @@ void Stage::count(int first, int micros) {
   Queue& queue = device_.queue();
   const TensorKernels& kernels = device_.kernels();
   const auto width = static_cast<std::int64_t>(plan_->counts.size());
-  queue.run([to = reinterpret_cast<float*>(totals()), width, fill = kernels.fill](Reach at) {
+  queue.run([to = reinterpret_cast<float*>(totals()), width, fill = kernels.fill](AddressMap at) {
     fill(at(to), 0, 2 * width);  // two float32 zeros are one float64 zero
   });
   for (int m = first; m < first + micros; ++m) {
@@ -177,7 +177,7 @@ void Stage::count(int first, int micros) {
     functions_.run_samples(plan_->count, m);
     for (std::int64_t i = 0; i < width; ++i)
       queue.run([to = totals() + i, from = memory_.number(plan_->counts[i].input, m),
-                 add = kernels.add_wide](Reach at) { add(at(to), at(from), 1); });
+                 add = kernels.add_wide](AddressMap at) { add(at(to), at(from), 1); });
   }
 }
 
@@ -200,7 +200,7 @@ void Stage::spread_counts(int first, int micros) {
     for (int m = first; m < first + micros; ++m)
       device_.queue().run(
           [to = memory_.number(plan_->counts[i].result, m), from = totals() + i,
-           mean = device_.kernels().mean](Reach at) { mean(at(to), at(from), 1, 1); });
+           mean = device_.kernels().mean](AddressMap at) { mean(at(to), at(from), 1, 1); });
   }
 }
 

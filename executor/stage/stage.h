@@ -135,7 +135,7 @@ class Stage {
   void release_feeds(int micro);
   void nothing(int /*micro*/) {}
   void keep(int micro);
-  void let_go(int micro);
+  void release_saved(int micro);
 
   int forward_micro(int backward_micro) const {
     return context_.plan->half_micros ? backward_micro / 2 : backward_micro;

@@ -43,7 +43,7 @@ void StageFunctions::launch(const Launch& l, int micro, const RunContext& contex
   if (device_.queue().at_once()) return body({inputs_.data(), outputs_.data(), scratch, context});
   const std::vector<const void*> from(inputs_.begin(), inputs_.begin() + l.inputs.size());
   const std::vector<void*> to(outputs_.begin(), outputs_.begin() + l.outputs.size());
-  device_.queue().run([&body, from, to, scratch, context](Reach at) {
+  device_.queue().run([&body, from, to, scratch, context](AddressMap at) {
     std::vector<const void*> inputs;
     std::vector<void*> outputs;
     for (const void* address : from) inputs.push_back(at(address));
@@ -86,8 +86,8 @@ void StageFunctions::add_rows(const Launch& l, int micro) {
                        static_cast<const float*>(memory_.at(l.inputs[1], micro)),
                        micro % 2 == 1 ? l.second_row_count : l.row_count};
   outputs_[0] = to;
-  device_.queue().run([to, touched, rows, scatter = device_.kernels().scatter_rows](Reach at) {
-    scatter(at(to), reached(touched, at), {at(rows.ids), at(rows.values), rows.count});
+  device_.queue().run([to, touched, rows, scatter = device_.kernels().scatter_rows](AddressMap at) {
+    scatter(at(to), to_kernel_addresses(touched, at), {at(rows.ids), at(rows.values), rows.count});
   });
 }
 
@@ -95,8 +95,8 @@ void StageFunctions::add_staged(const StageUse& use) {
   device_.queue().run([to = memory_.floats(use.accumulator), from = memory_.floats(use.staged),
                        of_to = memory_.rows(use, use.touched),
                        of_from = memory_.rows(use, use.staged_touched),
-                       merge = device_.kernels().merge_rows](Reach at) {
-    merge(at(to), reached(of_to, at), at(from), reached(of_from, at));
+                       merge = device_.kernels().merge_rows](AddressMap at) {
+    merge(at(to), to_kernel_addresses(of_to, at), at(from), to_kernel_addresses(of_from, at));
   });
 }
 
@@ -148,8 +148,9 @@ void StageFunctions::run(const Function& function, int micro, How how) {
   RunContext run = context_of(micro, how.half);
   if (!may_repeat(function, how)) return run_launches(function, micro, how, run);
   auto* const counters = reinterpret_cast<RunCounters*>(counters_.get());
-  device_.queue().run([counters, now = RunCounters{run.step, run.sample_offset},
-                       set = device_.kernels().set_counters](Reach at) { set(at(counters), now); });
+  device_.queue().run(
+      [counters, now = RunCounters{run.step, run.sample_offset},
+       set = device_.kernels().set_counters](AddressMap at) { set(at(counters), now); });
   run.counters = counters;
   const bool repeated = device_.queue().repeat(key_of(function, micro, how),
                                                [&] { run_launches(function, micro, how, run); });
@@ -268,7 +269,7 @@ void StageFunctions::add_gradient(const Accumulate& a, int micro) {
   if (!gradients_.is_fresh(a.use)) {
     device_.queue().run(
         [sum, from = static_cast<const float*>(memory_.at(a.gradient, micro)), elements,
-         add = device_.kernels().add](Reach at) { add(at(sum), at(from), elements); });
+         add = device_.kernels().add](AddressMap at) { add(at(sum), at(from), elements); });
   } else if (a.output < 0) {
     device_.queue().copy(sum, memory_.at(a.gradient, micro), elements * 4);
   }

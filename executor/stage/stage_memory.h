@@ -81,13 +81,13 @@ class WeightVersions {
 };
 
 /// Returns `rows` with addresses that a kernel can use.
-inline TouchedRows reached(TouchedRows rows, Reach at) {
+inline TouchedRows to_kernel_addresses(TouchedRows rows, AddressMap at) {
   rows.bits = at(rows.bits);
   return rows;
 }
 
 /// Returns `call` with addresses that a kernel can use.
-inline SweepCall reached(SweepCall call, Reach at) {
+inline SweepCall to_kernel_addresses(SweepCall call, AddressMap at) {
   call.weight = at(call.weight);
   call.gradient = at(call.gradient);
   for (float*& state : call.state) state = at(state);

@@ -24,7 +24,8 @@ void Stage::run(Kind kind, int micro) {
   (this->*w.after)(micro);
 }
 
-// keep() and let_go() begin and end the time in which activations of a micro-batch are saved.
+// keep() and release_saved() begin and end the time in which activations of a micro-batch are
+// saved.
 void Stage::keep(int micro) {
   memory_.ring(kSavedRing).take(micro);
   context_.kept_bytes += plan_->memory.saved;
@@ -33,7 +34,7 @@ void Stage::keep(int micro) {
   context_.most_halves = std::max(context_.most_halves, context_.live_halves);
 }
 
-void Stage::let_go(int micro) {
+void Stage::release_saved(int micro) {
   SlotRing& saved = memory_.ring(kSavedRing);
   if (saved.slot_of(micro) == kNone) return;
   saved.release(micro);
@@ -69,7 +70,7 @@ void Stage::after_forward(int micro) {
   if (context_.training) replace_buffers(micro);
   messages_.hand_out(false, micro);
   read_fetches(micro);
-  if (recomputed_[micro % context_.micro_batches]) let_go(micro);
+  if (recomputed_[micro % context_.micro_batches]) release_saved(micro);
   if (context_.training) return;
   validated_ = micro;
   for (const bool backward : {false, true}) messages_.release_incoming(backward, micro);
@@ -97,7 +98,7 @@ void Stage::add_curvature(const Instr& instr) {
 void Stage::forget_validated() {
   if (validated_ == kNone) return;
   release_feeds(validated_);
-  let_go(validated_);
+  release_saved(validated_);
   memory_.done_with_weights(validated_);
   validated_ = kNone;
 }
@@ -110,11 +111,13 @@ void Stage::replace_buffers(int micro) {
     calls.push_back({memory_.floats(b.value), static_cast<const float*>(memory_.at(b.next, micro)),
                      b.elements});
   if (calls.empty()) return;
-  device_.queue().run([calls = std::move(calls), copy_all = device_.kernels().copy_all](Reach at) {
-    std::vector<CopyCall> there;
-    for (const CopyCall& call : calls) there.push_back({at(call.to), at(call.from), call.elements});
-    copy_all(there);
-  });
+  device_.queue().run(
+      [calls = std::move(calls), copy_all = device_.kernels().copy_all](AddressMap at) {
+        std::vector<CopyCall> there;
+        for (const CopyCall& call : calls)
+          there.push_back({at(call.to), at(call.from), call.elements});
+        copy_all(there);
+      });
 }
 
 // The first half of a recomputed micro-batch takes the slot of saved values for both halves.
@@ -167,7 +170,7 @@ void Stage::release_feeds(int micro) {
 void Stage::give_back(int micro) {
   release_feeds(micro);
   memory_.done_with_weights(micro);
-  let_go(micro);
+  release_saved(micro);
   messages_.release_incoming(false, micro);
 }
 

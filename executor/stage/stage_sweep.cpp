@@ -41,14 +41,14 @@ void sweep_stage(const Graph& graph, Stage& stage, const OptimizerConfig& optimi
       whole.push_back(call);
       continue;
     }
-    device.queue().run([call, sweep, rows, by_rows = device.kernels().sweep_rows](Reach at) {
-      by_rows(reached(call, at), reached(rows, at), sweep);
+    device.queue().run([call, sweep, rows, by_rows = device.kernels().sweep_rows](AddressMap at) {
+      by_rows(to_kernel_addresses(call, at), to_kernel_addresses(rows, at), sweep);
     });
     rounds = rounds && !has_copy;
   }
-  device.queue().run([whole, sweep, sweep_all = device.kernels().sweep_all](Reach at) {
+  device.queue().run([whole, sweep, sweep_all = device.kernels().sweep_all](AddressMap at) {
     std::vector<SweepCall> calls;
-    for (const SweepCall& call : whole) calls.push_back(reached(call, at));
+    for (const SweepCall& call : whole) calls.push_back(to_kernel_addresses(call, at));
     sweep_all(calls, sweep);
   });
   if (rounds) stage.rounded();

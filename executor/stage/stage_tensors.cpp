@@ -70,19 +70,19 @@ std::vector<StateTensor> gradients_of(const Graph& graph, const Stage& stage) {
   return out;
 }
 
-std::vector<ParameterPlace> places_of(const Graph& graph, const Stage& stage, Device& device) {
-  std::vector<ParameterPlace> places;
+std::vector<ParameterSlice> slices_of(const Graph& graph, const Stage& stage, Device& device) {
+  std::vector<ParameterSlice> slices;
   const auto& parameters = stage.plan().parameters;
   for (const StageParameter& p : parameters) {
-    ParameterPlace& place = places.emplace_back();
-    place.parameter = p.parameter;
-    place.begin = (p.weight.offset - parameters.front().weight.offset) / 4;
-    place.elements = p.elements;
-    place.decays = graph.parameters[p.parameter].decay;
+    ParameterSlice& slice = slices.emplace_back();
+    slice.parameter = p.parameter;
+    slice.begin = (p.weight.offset - parameters.front().weight.offset) / 4;
+    slice.elements = p.elements;
+    slice.decays = graph.parameters[p.parameter].decay;
     for (const Loc& state : p.state)
-      place.states.push_back(span_of(stage, state, p.elements, device));
+      slice.states.push_back(span_of(stage, state, p.elements, device));
   }
-  return places;
+  return slices;
 }
 
 std::vector<TableWindow> windows_of(const Stage& stage, Device& device) {

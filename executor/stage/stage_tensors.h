@@ -20,8 +20,8 @@ void put_states(const Stage& stage, const StageParameter& parameter, SweepCall& 
 /// Returns the gradient sums of the last step, before clipping, in model order.
 std::vector<StateTensor> gradients_of(const Graph& graph, const Stage& stage);
 
-/// As Stages::parameter_places.
-std::vector<ParameterPlace> places_of(const Graph& graph, const Stage& stage, Device& device);
+/// As Stages::parameter_slices.
+std::vector<ParameterSlice> slices_of(const Graph& graph, const Stage& stage, Device& device);
 
 /// Returns the windows of the stage's tables on parameter servers.
 std::vector<TableWindow> windows_of(const Stage& stage, Device& device);

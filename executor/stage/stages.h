@@ -63,7 +63,7 @@ struct EndedGradient {
 };
 
 /// A parameter's position in newest_weights() and its optimizer states.
-struct ParameterPlace {
+struct ParameterSlice {
   int parameter = 0;  ///< index into the graph's parameters
   std::int64_t begin = 0, elements = 0;
   bool decays = true;  ///< l2 and weight_decay apply
@@ -104,7 +104,7 @@ class Stages {
   /// updates.
   virtual EndedGradient take_gradient(int /*stage*/) { return {}; }
   /// Returns the positions of the stage's parameters in newest_weights(), in that order.
-  virtual std::vector<ParameterPlace> parameter_places(int /*stage*/) { return {}; }
+  virtual std::vector<ParameterSlice> parameter_slices(int /*stage*/) { return {}; }
   /// Returns the tensors that copies of the stage must have in common between runs: weights,
   /// optimizer states and, with `with_buffers`, buffers.
   virtual std::vector<DeviceSpan> persistent(int stage, bool with_buffers) = 0;

@@ -70,12 +70,12 @@ void TensorLog::ran(NodeId node, int stage, int micro, std::int64_t samples, voi
   for (std::size_t i = 0; i < values.size(); ++i) {
     const TensorType& type = graph_.values[values[i]].type;
     const std::int64_t elements = element_count(bind_batch(type.shape, samples));
-    records_.push_back({TensorRecord::What::Result, values[i], micro, stage,
+    records_.push_back({TensorRecord::Content::Result, values[i], micro, stage,
                         sketch_of(outputs[i], type.dtype, elements)});
   }
 }
 
-void TensorLog::add(TensorRecord::What what, const std::string& parameter, int stage,
+void TensorLog::add(TensorRecord::Content what, const std::string& parameter, int stage,
                     const float* data, std::int64_t elements) {
   const auto at = std::find_if(graph_.parameters.begin(), graph_.parameters.end(),
                                [&](const Parameter& p) { return p.name == parameter; });

@@ -31,8 +31,8 @@ double distance(const TensorSketch& a, const TensorSketch& b);
 
 /// A tensor of a step. Plain data: workers send it as bytes.
 struct TensorRecord {
-  enum class What : std::int32_t { Result, GradientSum, Weight };
-  What what = What::Result;
+  enum class Content : std::int32_t { Result, GradientSum, Weight };
+  Content what = Content::Result;
   std::int32_t id = 0;         ///< Result: value of the graph; else parameter of the graph
   std::int32_t micro = kNone;  ///< Result: index in the step, over all pipelines
   std::int32_t stage = 0;      ///< model stage
@@ -48,7 +48,7 @@ class TensorLog {
   /// Records the results `outputs` of a node that has run on a micro-batch of `samples` samples.
   void ran(NodeId node, int stage, int micro, std::int64_t samples, void* const* outputs);
   /// Records a tensor of a parameter at the end of the step.
-  void add(TensorRecord::What what, const std::string& parameter, int stage, const float* data,
+  void add(TensorRecord::Content what, const std::string& parameter, int stage, const float* data,
            std::int64_t elements);
 
   const std::vector<TensorRecord>& records() const { return records_; }

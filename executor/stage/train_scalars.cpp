@@ -151,11 +151,11 @@ void TrainStages::end_gradient(Stage& stage, std::int64_t number) {
   EndedGradient& ended = ended_.at(static_cast<std::size_t>(stage.placement()));
   ended.rate = optimizer_.rate.at(number);
   ended.values.assign(static_cast<std::size_t>(stage.memory().newest_weights().elements), 0);
-  const std::vector<ParameterPlace> places = parameter_places(stage.placement());
-  for (std::size_t p = 0; p < places.size(); ++p) {
+  const std::vector<ParameterSlice> slices = parameter_slices(stage.placement());
+  for (std::size_t p = 0; p < slices.size(); ++p) {
     if (stage.plan().parameters[p].uses.empty()) continue;
-    device_.queue().download(ended.values.data() + places[p].begin,
-                             stage.gradients().sum_of(static_cast<int>(p)), places[p].elements * 4);
+    device_.queue().download(ended.values.data() + slices[p].begin,
+                             stage.gradients().sum_of(static_cast<int>(p)), slices[p].elements * 4);
   }
   device_.queue().record().wait();
   if (factor_ != 1)

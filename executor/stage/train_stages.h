@@ -116,8 +116,8 @@ class TrainStages final : public Stages {
   EndedGradient take_gradient(int stage) override {
     return std::exchange(ended_.at(static_cast<std::size_t>(stage)), {});
   }
-  std::vector<ParameterPlace> parameter_places(int stage) override {
-    return places_of(graph_, at(stage), device_);
+  std::vector<ParameterSlice> parameter_slices(int stage) override {
+    return slices_of(graph_, at(stage), device_);
   }
   std::vector<DeviceSpan> persistent(int stage, bool with_buffers) override {
     return persistent_of(at(stage), with_buffers, device_);

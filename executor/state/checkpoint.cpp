@@ -160,10 +160,10 @@ std::error_code remove_step(const fs::path& step) {
 // Old and new folder are exchanged atomically where the file system supports that. NFS doesn't.
 // There the step alternates between the names `step-N` and `step-N+`. The second sorts after the
 // first, so readers take it while both exist, and a whole one exists at every moment.
-fs::path put_in_place(const fs::path& beside, const fs::path& target) {
+fs::path put_in_place(const fs::path& temporary, const fs::path& target) {
   const fs::path twin = target.string() + "+";
   std::error_code there, ignored;
-  fs::rename(beside, target, there);
+  fs::rename(temporary, target, there);
   if (!there) {
     if (fs::exists(twin, ignored)) remove_step(twin);
     return target;
@@ -172,8 +172,8 @@ fs::path put_in_place(const fs::path& beside, const fs::path& target) {
   // categories, and PyTorch 2.6 brings its own translation, which differs.
   if (there.value() != ENOTEMPTY && there.value() != EEXIST)
     fail(Code::Io, "{}: cannot get its name: {}", target.string(), there.message());
-  if (::renameat2(AT_FDCWD, beside.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
-    fs::remove_all(beside, ignored);  // the next save removes what is left
+  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
+    fs::remove_all(temporary, ignored);  // the next save removes what is left
     if (fs::exists(twin, ignored)) remove_step(twin);
     return target;
   }
@@ -182,7 +182,7 @@ fs::path put_in_place(const fs::path& beside, const fs::path& target) {
   const bool both = fs::exists(twin, ignored);
   if (!can_exchange && both) remove_step(target);  // readers take its twin meanwhile
   const fs::path& name = both ? target : twin;
-  if (!can_exchange) fs::rename(beside, name, there);
+  if (!can_exchange) fs::rename(temporary, name, there);
   if (can_exchange || there) {
     fail(Code::Io, "{}: cannot take the place of the checkpoint that is there: {}", target.string(),
          std::strerror(error));
@@ -306,12 +306,12 @@ void save_checkpoint(const SavePlace& place, std::int64_t step, const std::strin
   const std::string& folder = place.folder;
   require(place.keep >= 1, "at least one checkpoint must be kept, got {}", place.keep);
   const fs::path target = fs::path(folder) / fmt::format("{}{:08}", kPrefix, step);
-  const fs::path beside =
+  const fs::path temporary =
       fs::path(folder) / fmt::format(".{}{:08}{}{}", kPrefix, step, place.saver, kUnfinished);
   const bool chief = transport.worker() == 0;
   const auto undo = [&] {
     std::error_code ignored;
-    if (chief) fs::remove_all(beside, ignored);
+    if (chief) fs::remove_all(temporary, ignored);
   };
   std::unique_ptr<FolderLock> lock;
   try {
@@ -320,22 +320,22 @@ void save_checkpoint(const SavePlace& place, std::int64_t step, const std::strin
         lock = std::make_unique<FolderLock>(folder, place.job);
         if (!place.model_file.empty()) refuse_checkpoints(place);
         remove_unfinished(folder);
-        fs::create_directories(beside);
+        fs::create_directories(temporary);
       }
       return json();
     });
     const std::vector<json> written = together(step, 1, transport, [&] {
       json rows = json::array();
       for (const SavePart& part : parts) {
-        for (const CheckpointTensor& t : write_part(beside.string(), part))
+        for (const CheckpointTensor& t : write_part(temporary.string(), part))
           rows.push_back(tensor_json(t));
       }
       return rows;
     });
     together(step, 2, transport, [&] {
       if (!chief) return json();
-      write_manifest(beside, step, run_json, written);
-      const fs::path put = put_in_place(beside, target);
+      write_manifest(temporary, step, run_json, written);
+      const fs::path put = put_in_place(temporary, target);
       sync_directory(folder);
       if (place.model_file.empty())
         prune(folder, place.keep);

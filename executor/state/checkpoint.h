@@ -137,7 +137,7 @@ std::string weights_only_run(const std::string& source);
 
 /// Throws Io if the checkpoint holds a parameter that is not among the model's `parameters`, naming
 /// the parameter.
-void refuse_strangers(const Manifest& manifest, const std::vector<std::string>& parameters);
+void check_parameter_names(const Manifest& manifest, const std::vector<std::string>& parameters);
 
 /// Fills a worker's tensors from a checkpoint, converting dtypes where they differ (see DeviceSpan
 /// for rounding). If the checkpoint holds only weights, optimizer states become zero. Throws Io for

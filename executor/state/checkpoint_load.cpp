@@ -94,7 +94,7 @@ void read_tensor(const Manifest& manifest, const CheckpointTensor& tensor, float
                      });
 }
 
-void refuse_strangers(const Manifest& manifest, const std::vector<std::string>& parameters) {
+void check_parameter_names(const Manifest& manifest, const std::vector<std::string>& parameters) {
   for (const CheckpointTensor& t : manifest.tensors) {
     if (std::find(parameters.begin(), parameters.end(), t.name) == parameters.end()) {
       fail(Code::Io, "{}: holds '{}' {}, which the model has not; it is of another model",

@@ -201,8 +201,8 @@ int export_weights(const std::string& folder, const std::string& path) {
       sources.back().name = kDecoderBias;
     }
   }
-  replace_file(path, [&sources](const std::string& beside) {
-    write_safetensors(beside, sources, {{"format", "pt"}});
+  replace_file(path, [&sources](const std::string& temporary) {
+    write_safetensors(temporary, sources, {{"format", "pt"}});
   });
   return static_cast<int>(sources.size());
 }

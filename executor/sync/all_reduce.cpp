@@ -97,7 +97,7 @@ void AllReduce::after_backward(const Action& at, int stage, int bucket) {
   }
 }
 
-void AllReduce::reach(const Action& action, int /*step*/, std::int64_t now_ns) {
+void AllReduce::run_instruction(const Action& action, int /*step*/, std::int64_t now_ns) {
   Reduction& r = *find(*reductions_, action.instr);
   if (r.start_ns == 0) r.start_ns = now_ns;
   for (std::size_t k = 0; k < r.buckets.size(); ++k) start_sum(r, k);
@@ -107,7 +107,7 @@ void AllReduce::reach(const Action& action, int /*step*/, std::int64_t now_ns) {
   ++r.times;
 }
 
-std::int64_t AllReduce::finish(const Sum& sum, comm::What what) {
+std::int64_t AllReduce::finish(const Sum& sum, comm::WaitPurpose what) {
   if (sum.direct) return how_.direct->wait(*sum.direct, what);
   if (sum.whole) return reducer_.wait(*sum.whole, what);
   sum.rows->finish(what);

@@ -44,7 +44,7 @@ class AllReduce final : public WeightSync {
   void forget(const Row& row) override;
   void begin(const Row& row, int step, Note note) override;
   void after_backward(const Action& at, int stage, int bucket) override;
-  void reach(const Action& action, int step, std::int64_t now_ns) override;
+  void run_instruction(const Action& action, int step, std::int64_t now_ns) override;
   void wait(int stage) override;
   void wait_for_factors() override;
   void end_of_run() override { wait(kAllStages); }
@@ -79,7 +79,7 @@ class AllReduce final : public WeightSync {
 
   static Reduction* find(Reductions& reductions, const Instr& instr);
   void start_sum(Reduction& reduction, std::size_t k);
-  std::int64_t finish(const Sum& sum, comm::What what);
+  std::int64_t finish(const Sum& sum, comm::WaitPurpose what);
   void finish(const Started& started);
 
   Stages& stages_;

@@ -35,7 +35,7 @@ Averager::Averager(Membership& members, ps::GroupClient& client, AverageOptions 
       reducer_(members.transport()),
       client_(client),
       options_(std::move(options)),
-      known_(members.place().workers.size(), 0),
+      known_(members.position().workers.size(), 0),
       known_before_(known_) {
   counts_.by_size.assign(known_.size() + 1, 0);
   members_.follow(reducer_);
@@ -94,7 +94,7 @@ void Averager::begin_run(std::int64_t step, std::int64_t updates, const DeviceSp
   }
   {
     const std::lock_guard lock(mutex_);
-    known_[members_.place().pipeline] = done_before_;
+    known_[members_.position().pipeline] = done_before_;
     known_before_ = known_;
   }
   client_.begin_run({done_before_, updates, step});
@@ -112,7 +112,7 @@ void Averager::begin() {
     open_ = true;
     done_ns_ = 0;
     ++updates_;
-    known_[members_.place().pipeline] = done_before_ + updates_;
+    known_[members_.position().pipeline] = done_before_ + updates_;
     if (direct_) updated_ = weights_.device->queue().mark();
   }
   client_.request(done_before_ + updates_);
@@ -120,7 +120,8 @@ void Averager::begin() {
 
 std::string Averager::doing() const {
   return fmt::format("the average of stage {} after update {} of pipeline {}",
-                     members_.place().stage, done_before_ + updates_, members_.place().pipeline);
+                     members_.position().stage, done_before_ + updates_,
+                     members_.position().pipeline);
 }
 
 std::int64_t Averager::end() {
@@ -192,7 +193,8 @@ GroupCounts Averager::take_counts() {
 // Replaces every element by the sum over the group divided by its size, bucket by bucket. If
 // members have weights, it is the weighted sum.
 void Averager::mean_over(const comm::Group& group, const std::vector<Span>& spans, int kind,
-                         std::int64_t number, comm::What what, std::optional<double> weight) {
+                         std::int64_t number, comm::WaitPurpose what,
+                         std::optional<double> weight) {
   struct Piece {
     Span span;
     std::shared_ptr<comm::Sum> sum;
@@ -206,7 +208,7 @@ void Averager::mean_over(const comm::Group& group, const std::vector<Span>& span
       // The tag contains all bits of the number, because messages of a sum that a death has broken
       // may stay in the queues for long.
       const comm::Tag tag =
-          comm::make_tag(kind, members_.place().stage, static_cast<int>(buckets.size()),
+          comm::make_tag(kind, members_.position().stage, static_cast<int>(buckets.size()),
                          static_cast<int>(number >> 14), static_cast<int>(number & 0x3fff));
       buckets.push_back(
           {part, reducer_.start_sum(group, DType::Float32, part.data, part.elements, tag)});
@@ -232,7 +234,7 @@ void Averager::meet(const ps::Answer& group, bool invited) {
   };
   std::optional<double> weight;
   for (std::size_t m = 0; m < group.weights.size(); ++m) {
-    if (group.members[m] == members_.place().pipeline) weight = group.weights[m];
+    if (group.members[m] == members_.position().pipeline) weight = group.weights[m];
   }
   if (direct_) return meet_direct(group, weight, what);
   const bool keep = invited || options_.observe;
@@ -258,7 +260,8 @@ void Averager::meet(const ps::Answer& group, bool invited) {
   moved_ = true;
 }
 
-void Averager::meet_direct(const ps::Answer& group, std::optional<double> weight, comm::What what) {
+void Averager::meet_direct(const ps::Answer& group, std::optional<double> weight,
+                           comm::WaitPurpose what) {
   auto* const mean = reinterpret_cast<float*>(mean_there_.get());
   if (options_.observe) given_ = weights_.values();
   direct_->make(
@@ -275,7 +278,7 @@ void Averager::meet_direct(const ps::Answer& group, std::optional<double> weight
 // The thread of the averager. Its arithmetic uses one thread only, because compute needs the
 // others.
 void Averager::serve() {
-  set_threads(1);
+  set_thread_count(1);
   try {
     std::unique_lock lock(mutex_);
     while (!stop_) {
@@ -308,13 +311,13 @@ void Averager::serve() {
 // barrier.
 void Averager::end_run() {
   const auto what = [&] {
-    return fmt::format("the end of run {} on stage {}", members_.runs(), members_.place().stage);
+    return fmt::format("the end of run {} on stage {}", members_.runs(), members_.position().stage);
   };
   if (members_.may_lose()) {
     members_.rendezvous(true, false);
   } else {
-    comm::barrier(members_.transport(), members_.place().workers,
-                  {comm::make_tag(kConsensusTag, members_.place().stage, 0, 1,
+    comm::barrier(members_.transport(), members_.position().workers,
+                  {comm::make_tag(kConsensusTag, members_.position().stage, 0, 1,
                                   static_cast<int>(members_.runs() & 0x3fff)),
                    what});
   }
@@ -329,7 +332,7 @@ void Averager::end_run() {
 
 void Averager::consensus(const std::vector<DeviceSpan>& spans) {
   const auto what = [&] {
-    return fmt::format("the consensus of stage {} after run {}", members_.place().stage,
+    return fmt::format("the consensus of stage {} after run {}", members_.position().stage,
                        members_.runs());
   };
   // A mean that a death may break, and that is then repeated, must not be computed in place.
@@ -346,7 +349,7 @@ void Averager::consensus(const std::vector<DeviceSpan>& spans) {
   if (!members_.may_lose()) {
     const auto on_host = [](const DeviceSpan& s) { return s.device->in_host_memory(); };
     copy(std::all_of(spans.begin(), spans.end(), on_host));
-    mean_over(members_.place().workers, copies, kConsensusTag, members_.runs(), what);
+    mean_over(members_.position().workers, copies, kConsensusTag, members_.runs(), what);
   } else {
     members_.together("a consensus", [&] {
       copy(false);

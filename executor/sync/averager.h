@@ -136,8 +136,8 @@ class Averager {
   void serve();
   void meet(const ps::Answer& group, bool invited);
   void mean_over(const comm::Group& group, const std::vector<Span>& spans, int kind,
-                 std::int64_t number, comm::What what, std::optional<double> weight = {});
-  void meet_direct(const ps::Answer& group, std::optional<double> weight, comm::What what);
+                 std::int64_t number, comm::WaitPurpose what, std::optional<double> weight = {});
+  void meet_direct(const ps::Answer& group, std::optional<double> weight, comm::WaitPurpose what);
   void snapshot(float* to);
   void note(const ps::Answer& group);
   std::string doing() const;

@@ -11,7 +11,7 @@ void GroupAverage::begin_run(std::int64_t step, std::int64_t updates) {
 
 void GroupAverage::begin(const Row& /*row*/, int /*step*/, Note note) { note_ = std::move(note); }
 
-void GroupAverage::reach(const Action& action, int step, std::int64_t now_ns) {
+void GroupAverage::run_instruction(const Action& action, int step, std::int64_t now_ns) {
   begun_.push_back({action.instr, step, now_ns});
   if (averager_.overlaps()) return averager_.begin();
   const std::int64_t done_ns = averager_.average_now(stages_.newest_weights(action.instr.stage));

@@ -22,7 +22,7 @@ class GroupAverage final : public WeightSync {
   bool carries_out(Kind kind) const override { return kind == Kind::PartialReduce; }
   void begin_run(std::int64_t step, std::int64_t updates) override;
   void begin(const Row& row, int step, Note note) override;
-  void reach(const Action& action, int step, std::int64_t now_ns) override;
+  void run_instruction(const Action& action, int step, std::int64_t now_ns) override;
   void wait(int stage) override;
   void before_update(int stage) override;
   void after_update(int /*stage*/) override { change_.unlock(); }

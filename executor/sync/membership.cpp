@@ -21,12 +21,12 @@ std::string why_lost(int pipeline) { return fmt::format("pipeline {} is lost", p
 
 }  // namespace
 
-Membership::Membership(comm::Transport& transport, ps::GroupClient& client, Place place)
+Membership::Membership(comm::Transport& transport, ps::GroupClient& client, Position position)
     : transport_(transport),
       client_(client),
-      place_(std::move(place)),
-      living_(place_.workers.size()),
-      lost_(place_.workers.size(), false) {
+      position_(std::move(position)),
+      living_(position_.workers.size()),
+      lost_(position_.workers.size(), false) {
   std::iota(living_.begin(), living_.end(), 0);
   if (may_lose()) client_.on_lost([this](int pipeline) { lose(pipeline); });
 }
@@ -39,16 +39,17 @@ void Membership::lose(int pipeline) {
   {
     const std::lock_guard lock(mutex_);
     lost_.at(pipeline) = true;
-    for (comm::Reducer* sums : reducers_) sums->lose(place_.workers[pipeline], why_lost(pipeline));
+    for (comm::Reducer* sums : reducers_)
+      sums->lose(position_.workers[pipeline], why_lost(pipeline));
   }
-  place_.mesh->lose(place_.workers[pipeline], "is lost with its pipeline");
+  position_.mesh->lose(position_.workers[pipeline], "is lost with its pipeline");
 }
 
 void Membership::follow(comm::Reducer& sums) {
   const std::lock_guard lock(mutex_);
   reducers_.push_back(&sums);
   for (std::size_t d = 0; d < lost_.size(); ++d)
-    if (lost_[d]) sums.lose(place_.workers[d], why_lost(static_cast<int>(d)));
+    if (lost_[d]) sums.lose(position_.workers[d], why_lost(static_cast<int>(d)));
 }
 
 void Membership::unfollow(comm::Reducer& sums) {
@@ -63,13 +64,13 @@ bool Membership::is_broken(const std::vector<int>& pipelines) const {
 
 bool Membership::is_first() const {
   const std::lock_guard lock(mutex_);
-  const auto own = lost_.begin() + place_.pipeline;
+  const auto own = lost_.begin() + position_.pipeline;
   return std::find(lost_.begin(), own, false) == own;
 }
 
 comm::Group Membership::workers_of(const std::vector<int>& pipelines) const {
   comm::Group workers;
-  for (const int d : pipelines) workers.push_back(place_.workers.at(d));
+  for (const int d : pipelines) workers.push_back(position_.workers.at(d));
   return workers;
 }
 
@@ -83,7 +84,7 @@ ps::Rendezvous Membership::rendezvous(bool ok, bool flag) {
 }
 
 void Membership::together(const std::string& name, const std::function<void()>& work) {
-  for (std::size_t attempt = 0; attempt <= place_.workers.size(); ++attempt) {
+  for (std::size_t attempt = 0; attempt <= position_.workers.size(); ++attempt) {
     bool ok = true;
     try {
       work();
@@ -94,7 +95,7 @@ void Membership::together(const std::string& name, const std::function<void()>& 
     if (rendezvous(ok, false).all_ok) return;
   }
   fail(Code::Internal, "{} of stage {} failed more often than there are pipelines", name,
-       place_.stage);
+       position_.stage);
 }
 
 // Every worker sends to every other, so that no third worker has to forward a text.
@@ -106,9 +107,11 @@ std::map<int, std::string> Membership::exchange(const std::string& mine) {
     texts.clear();
     const auto number = static_cast<int>(rendezvous_ & 0x3fff);
     const auto high = static_cast<int>(rendezvous_ >> 14);
-    const comm::Tag head = comm::make_tag(kConsensusTag, place_.stage, 0x3ffff, high, number);
-    const comm::Tag body = comm::make_tag(kConsensusTag, place_.stage, 0x3fffe, high, number);
-    const auto what = [&] { return fmt::format("what the copies of stage {} say", place_.stage); };
+    const comm::Tag head = comm::make_tag(kConsensusTag, position_.stage, 0x3ffff, high, number);
+    const comm::Tag body = comm::make_tag(kConsensusTag, position_.stage, 0x3fffe, high, number);
+    const auto what = [&] {
+      return fmt::format("what the copies of stage {} say", position_.stage);
+    };
     const auto size = static_cast<std::uint64_t>(mine.size());
     for (const int worker : workers_of(living_)) {  // a mesh copies at once; sends to the dead fail
       transport_.send(worker, head, &size, sizeof size);
@@ -116,12 +119,12 @@ std::map<int, std::string> Membership::exchange(const std::string& mine) {
     }
     for (const int d : living_) {
       std::uint64_t bytes = 0;
-      transport_.wait(*transport_.recv(place_.workers.at(d), head, &bytes, sizeof bytes), what);
+      transport_.wait(*transport_.recv(position_.workers.at(d), head, &bytes, sizeof bytes), what);
       if (bytes > kLongestText)
         fail(Code::Comm, "{}: pipeline {} has one of {} bytes; at most {} are right", what(), d,
              bytes, kLongestText);
       std::string text(bytes, '\0');
-      transport_.wait(*transport_.recv(place_.workers.at(d), body, text.data(), bytes), what);
+      transport_.wait(*transport_.recv(position_.workers.at(d), body, text.data(), bytes), what);
       texts[d] = std::move(text);
     }
   });
@@ -131,7 +134,7 @@ std::map<int, std::string> Membership::exchange(const std::string& mine) {
 void Membership::in_one_pipeline(const std::function<void()>& work) {
   for (int one = -1; one != living_.front();) {
     one = living_.front();
-    if (one == place_.pipeline) work();
+    if (one == position_.pipeline) work();
     rendezvous(true, false);
   }
 }

@@ -20,7 +20,7 @@ class Membership {
   /// The worker's stage and pipeline, and the workers that hold the stage, one per pipeline. If
   /// pipelines may die one by one, `mesh` is the transport that links the copies of the stage; else
   /// it is null.
-  struct Place {
+  struct Position {
     int stage = 0;
     int pipeline = 0;
     comm::Group workers;
@@ -28,13 +28,13 @@ class Membership {
   };
 
   /// Transport and client must outlive the object. The client must have the stage and pipeline of
-  /// `place`.
-  Membership(comm::Transport& transport, ps::GroupClient& client, Place place);
+  /// `position`.
+  Membership(comm::Transport& transport, ps::GroupClient& client, Position position);
   ~Membership();
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
 
-  const Place& place() const { return place_; }
+  const Position& position() const { return position_; }
   comm::Transport& transport() const { return transport_; }
   /// Returns the workers of these pipelines that hold the stage.
   comm::Group workers_of(const std::vector<int>& pipelines) const;
@@ -43,10 +43,10 @@ class Membership {
   void begin_run() { ++runs_; }
   std::int64_t runs() const { return runs_; }
 
-  // The following functions are for jobs whose pipelines may die one by one (Place::mesh). Any
+  // The following functions are for jobs whose pipelines may die one by one (Position::mesh). Any
   // thread may call them.
 
-  bool may_lose() const { return place_.mesh != nullptr; }
+  bool may_lose() const { return position_.mesh != nullptr; }
   /// Registers sums that must fail when a pipeline leaves, now or later. Its sums end before its
   /// links do, so that sums started after the links are broken fail, too. `sums` must exist until
   /// unfollow().
@@ -87,7 +87,7 @@ class Membership {
 
   comm::Transport& transport_;
   ps::GroupClient& client_;
-  const Place place_;
+  const Position position_;
   std::int64_t runs_ = 0;
   std::vector<int> living_;
   std::int64_t rendezvous_ = 0;

@@ -64,7 +64,7 @@ void RowSum::pack() {
 
 // Waits for the rows of all members and adds them. All sends have started before a member waits, so
 // members may start their sums in different orders.
-void RowSum::finish(comm::What what) {
+void RowSum::finish(comm::WaitPurpose what) {
   if (group_.size() == 1) return;
   std::vector<std::unique_ptr<comm::Request>> bodies(group_.size());
   for (std::size_t m = 0; m < group_.size(); ++m) {

@@ -22,7 +22,7 @@ class RowSum {
   /// Waits for the rows of all members. Then the bucket holds the sum, and its touched rows are
   /// those of any member. Throws the errors of Transport::wait, and Comm if a member announces
   /// more rows than the table has.
-  void finish(comm::What what);
+  void finish(comm::WaitPurpose what);
   /// Returns true if all sends of this worker's rows are done. Until then the object must exist.
   bool is_sent() const;
 

@@ -158,7 +158,7 @@ void ServerWeights::open_table(Part& part, std::int64_t step) {
   part.clock = 0;
 }
 
-void ServerWeights::reach(const Action& action, int step, std::int64_t now_ns) {
+void ServerWeights::run_instruction(const Action& action, int step, std::int64_t now_ns) {
   const auto is_open = [](const Part& part) { return part.table >= 0; };
   if (std::none_of(parts_.begin(), parts_.end(), is_open)) return;
   if (action.instr.kind == Kind::Push) {
@@ -259,13 +259,13 @@ ServerWeights::Pushed PushedWaves::push_of(const Part& part) {
 }
 
 void PushedWaves::agree_on_states() {
-  const std::vector<ParameterPlace> places = stages().parameter_places(stage());
+  const std::vector<ParameterSlice> slices = stages().parameter_slices(stage());
   for (const Part& part : parts()) {
     if (part.table < 0 || part.what.copies.size() < 2) continue;
     int number = 0;  // counts chunks; the same on every copy
-    for (const ParameterPlace& place : places) {
-      if (!lies_in(part.what, place.begin)) continue;
-      for (const DeviceSpan& state : place.states)
+    for (const ParameterSlice& slice : slices) {
+      if (!lies_in(part.what, slice.begin)) continue;
+      for (const DeviceSpan& state : slice.states)
         by_pieces({0, state.elements}, [&](std::int64_t begin, std::int64_t elements) {
           agree_on(part.what, state.part(begin, elements), ++number);
         });
@@ -296,7 +296,7 @@ void PushedWaves::agree_on(const SharedPart& part, const DeviceSpan& piece, int 
 PushedGradients::PushedGradients(Stages& stages, int placement, comm::Transport& transport,
                                  ps::ParameterClient& client, const WavesOptions& options)
     : ServerWeights(stages, placement, transport, client, options),
-      places_(stages.parameter_places(placement)) {
+      slices_(stages.parameter_slices(placement)) {
   HETU_ASSERT(parts().size() == 1 && parts().front().is_whole());
 }
 
@@ -310,7 +310,7 @@ int PushedGradients::open(const ps::Table& table, const std::vector<float>& weig
   first.updates = step * (rounds ? 1 : table.members);
   first.states.assign(static_cast<std::size_t>(optimizer_states(options().optimizer->kind)),
                       std::vector<float>(weights.size(), 0));
-  for (const ParameterPlace& p : places_) {
+  for (const ParameterSlice& p : slices_) {
     if (!p.decays) with.optimizer->undecayed.push_back({p.begin, p.begin + p.elements});
     for (std::size_t s = 0; s < p.states.size(); ++s) {
       const std::vector<float> values = p.states[s].values();
@@ -327,7 +327,7 @@ ServerWeights::Pushed PushedGradients::push_of(const Part& /*all*/) {
 
 void PushedGradients::agree_on_states() {
   const ps::OptimizerStates last = client().states(parts().front().table, nullptr);
-  for (const ParameterPlace& p : places_) {
+  for (const ParameterSlice& p : slices_) {
     for (std::size_t s = 0; s < p.states.size(); ++s)
       p.states[s].write(last.states[s].data() + p.begin);
   }

@@ -79,8 +79,8 @@ class ServerWeights : public WeightSync {
   bool carries_out(Kind kind) const override { return kind == Kind::Push || kind == Kind::Pull; }
   void begin_run(std::int64_t step, std::int64_t updates) override;
   void begin(const Row& row, int step, Note note) override;
-  void reach(const Action& action, int step, std::int64_t now_ns) override;
-  void wait(int /*stage*/) override {}  // a PULL completes in reach()
+  void run_instruction(const Action& action, int step, std::int64_t now_ns) override;
+  void wait(int /*stage*/) override {}  // a PULL completes in run_instruction()
   void end_of_run() override;
 
  protected:
@@ -171,7 +171,7 @@ class PushedGradients final : public ServerWeights {
   Pushed push_of(const Part& part) override;
   void agree_on_states() override;
 
-  const std::vector<ParameterPlace> places_;
+  const std::vector<ParameterSlice> slices_;
 };
 
 }  // namespace hetu

@@ -33,7 +33,7 @@ class WeightSync {
   virtual void after_backward(const Action& /*at*/, int /*stage*/, int /*bucket*/) {}
   /// Starts the row's instruction; `step` is that of the stage's last update. The operation may
   /// still be in progress afterwards, see wait().
-  virtual void reach(const Action& action, int step, std::int64_t now_ns) = 0;
+  virtual void run_instruction(const Action& action, int step, std::int64_t now_ns) = 0;
   /// Waits until the results of all begun operations of the stage, or of all stages, are in its
   /// memory. The loop calls it before the stage's next update and before norms are computed.
   virtual void wait(int stage) = 0;

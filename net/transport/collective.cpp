@@ -173,7 +173,7 @@ class Sum {
     }
     return nullptr;
   }
-  void check(What what) const {
+  void check(WaitPurpose what) const {
     if (!abandoned_.empty()) fail(Code::Comm, "{}: {}", what.text(), abandoned_);
     for (const Peer& peer : peers_) {
       for (const RequestPtr* r : {&peer.piece_in, &peer.sum_in, &peer.piece_out, &peer.sum_out})
@@ -392,7 +392,7 @@ std::shared_ptr<Sum> Reducer::Impl::start(const std::shared_ptr<Impl>& impl,
   return {raw, [impl, own = std::move(sum)](Sum*) { impl->withdraw(own); }};
 }
 
-std::int64_t Reducer::wait(Sum& sum, What what) {
+std::int64_t Reducer::wait(Sum& sum, WaitPurpose what) {
   std::unique_lock lock(impl_->mutex);
   const bool ended = impl_->finished.wait_for(
       lock, std::chrono::duration<double>(impl_->transport.options().timeout_s),

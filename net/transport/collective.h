@@ -68,7 +68,7 @@ class Reducer {
 
   /// Sleeps until `data` holds the sum. Returns now_ns() of the moment of completion. Throws
   /// Timeout and Comm as Transport::wait does, and names the peer whose message is missing.
-  std::int64_t wait(Sum& sum, What what);
+  std::int64_t wait(Sum& sum, WaitPurpose what);
 
   /// Makes every wait() for an unfinished sum, present and future, throw Comm. Call it when another
   /// thread is about to leave the job while a thread waits here.
@@ -84,10 +84,10 @@ class Reducer {
 };
 
 /// Tag of an exchange's messages, and its name in errors. Use it as a function argument only,
-/// because What refers to its argument.
+/// because a WaitPurpose refers to its argument.
 struct Exchange {
   Tag tag;
-  What what;
+  WaitPurpose what;
 };
 
 /// Gathers bytes from all members of the group on all members. Member i of the group (by its index

@@ -25,7 +25,7 @@ namespace hetu::comm {
 namespace {
 
 constexpr std::size_t kLongestProof = 256;
-constexpr double kReach_s = 10;
+constexpr double kConnectTimeout_s = 10;
 constexpr double kProof_s = 10;  // seconds that a caller may stay silent
 
 int number_in(const std::string& text) {
@@ -43,7 +43,7 @@ class LinkUp {
         sockets_(met.workers()) {}
 
   /// Publishes where this rank can be reached. Returns the number that each rank states.
-  std::vector<std::string> tell(int number);
+  std::vector<std::string> exchange_numbers(int number);
   /// Returns the connections by rank.
   std::vector<Socket> all();
 
@@ -75,7 +75,7 @@ class LinkUp {
 };
 
 // Listens, and exchanges numbers and ports with all ranks.
-std::vector<std::string> LinkUp::tell(int number) {
+std::vector<std::string> LinkUp::exchange_numbers(int number) {
   name_ = hex_of(sha256("name " + met_.key())).substr(0, 24);
   near_ = listen_at(near_address(met_.rank()));
   int port = 0;
@@ -105,7 +105,7 @@ void LinkUp::call(int rank) {
     address = host.empty() ? met_.far_end() : resolve(host, 0, "MASTER_ADDR").front();
     address = address.with_port(ports_[rank]);
   }
-  const auto try_once = [&] { return connect_to(address, kReach_s); };
+  const auto try_once = [&] { return connect_to(address, kConnectTimeout_s); };
   Socket socket = try_once();
   // The other end's queue of connections is full.
   while (!socket && errno == EAGAIN && now_ns() < until_) {
@@ -186,24 +186,24 @@ std::vector<Socket> LinkUp::all() {
 
 }  // namespace
 
-std::vector<Socket> link_up(Rendezvous& met, int number, double timeout_s, Seats& seats) {
+std::vector<Socket> link_up(Rendezvous& met, int number, double timeout_s, WorkerRanks& ranks) {
   LinkUp links(met, timeout_s);
   const int mine = number < 0 ? met.rank() : number;
-  const std::vector<std::string> numbers = links.tell(mine);
+  const std::vector<std::string> numbers = links.exchange_numbers(mine);
   const int workers = met.workers();
-  seats.rank_of.assign(workers, -1);
+  ranks.rank_of.assign(workers, -1);
   for (int rank = 0; rank < workers; ++rank) {
     const int worker = number_in(numbers[rank]);
-    require(worker >= 0 && worker < workers && seats.rank_of[worker] < 0,
+    require(worker >= 0 && worker < workers && ranks.rank_of[worker] < 0,
             "workers must be numbered 0 to {}, each once; rank {} is number {}{}", workers - 1,
             rank, numbers[rank],
-            worker >= 0 && worker < workers ? fmt::format(", as is rank {}", seats.rank_of[worker])
+            worker >= 0 && worker < workers ? fmt::format(", as is rank {}", ranks.rank_of[worker])
                                             : "");
-    seats.rank_of[worker] = rank;
+    ranks.rank_of[worker] = rank;
   }
-  seats.worker = mine;
+  ranks.worker = mine;
   std::vector<Socket> by_rank = links.all(), by_worker(workers);
-  for (int w = 0; w < workers; ++w) by_worker[w] = std::move(by_rank[seats.rank_of[w]]);
+  for (int w = 0; w < workers; ++w) by_worker[w] = std::move(by_rank[ranks.rank_of[w]]);
   return by_worker;
 }
 

@@ -4,7 +4,7 @@
 
 namespace hetu::comm {
 
-std::unique_ptr<Mesh> open_mesh(const MeshPlace&, const Options&) {
+std::unique_ptr<Mesh> open_mesh(const MeshAddress&, const Options&) {
   fail(Code::Unsupported,
        "this build has no ZeroMQ, over which pipelines that may die reach each other; install "
        "ZeroMQ "

@@ -87,7 +87,7 @@ void ProgressThread::end_now(int status) {
 // for the other workers.
 void ProgressThread::say_giving_up() {
   run_commands();
-  tell_all(FrameKind::GaveUp, note());
+  send_all(FrameKind::GaveUp, note());
   ring_marked();
   const std::int64_t until = now_ns() + kSecond / 2;
   do {
@@ -99,7 +99,7 @@ void ProgressThread::say_giving_up() {
   break_links("this worker has given up: " + note(), Code::Comm);
 }
 
-void ProgressThread::tell_all(FrameKind kind, const std::string& text) {
+void ProgressThread::send_all(FrameKind kind, const std::string& text) {
   for (int w = 0; w < peers_.workers(); ++w) {
     if (w != peers_.worker()) send_text(w, kind, text);
   }
@@ -299,7 +299,7 @@ void ProgressThread::take_leave(std::int64_t now) {
     leave_since_ = now;
     if (peers_.worker() == 0) ++byes_;
     run_commands();
-    tell_all(FrameKind::Bye, note());
+    send_all(FrameKind::Bye, note());
   }
   if (byes_ == peers_.workers()) {
     Header closed;

@@ -48,7 +48,7 @@ class ProgressThread {
   void open(Request& receive, std::uint64_t sequence);
   void send(int peer, const Header& header, const void* data = nullptr, std::size_t bytes = 0);
   void send_text(int peer, FrameKind kind, const std::string& text);
-  void tell_all(FrameKind kind, const std::string& text);
+  void send_all(FrameKind kind, const std::string& text);
   // Rings the doorbells that are marked in to_ring_.
   void ring_marked();
   void watch_neighbours(std::int64_t now);

@@ -13,7 +13,7 @@
 namespace hetu::comm {
 
 /// Parameters with which a process joins its job.
-struct RendezvousPlace {
+struct RendezvousOptions {
   int rank = 0;
   int workers = 1;
   std::string address = "127.0.0.1";  ///< address of rank 0 (MASTER_ADDR)
@@ -41,8 +41,8 @@ class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
 
-  int rank() const { return place_.rank; }
-  int workers() const { return place_.workers; }
+  int rank() const { return options_.rank; }
+  int workers() const { return options_.workers; }
   /// Returns the processes by rank.
   const std::vector<Member>& members() const { return members_; }
   /// Returns true if other hosts belong to the job.
@@ -67,9 +67,9 @@ class Rendezvous {
   virtual void refuse_late() {}
 
  protected:
-  explicit Rendezvous(RendezvousPlace place) : place_(std::move(place)) {}
+  explicit Rendezvous(RendezvousOptions options) : options_(std::move(options)) {}
 
-  RendezvousPlace place_;
+  RendezvousOptions options_;
   std::vector<Member> members_;
   std::string key_;
   Address own_end_;
@@ -81,7 +81,7 @@ class Rendezvous {
 /// Throws Config if the environment is inconsistent: an unknown host name, an address of another
 /// host, a port in use, or ranks that conflict. Throws Timeout and names the ranks that did not
 /// come. Throws Comm if rank 0 ends, belongs to another user, or does not prove that it has the
-/// secret. Throws InvalidArgument if `place.rank` is not a rank of the job.
-std::unique_ptr<Rendezvous> meet(const RendezvousPlace& place);
+/// secret. Throws InvalidArgument if `options.rank` is not a rank of the job.
+std::unique_ptr<Rendezvous> meet(const RendezvousOptions& options);
 
 }  // namespace hetu::comm

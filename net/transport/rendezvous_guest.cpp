@@ -32,7 +32,7 @@ void hear_no(const std::vector<std::string>& packet) {
 
 class Guest final : public Rendezvous {
  public:
-  explicit Guest(const RendezvousPlace& place);
+  explicit Guest(const RendezvousOptions& options);
   std::vector<std::string> exchange(const std::string& mine, const std::string& what) override;
 
  private:
@@ -58,10 +58,10 @@ class Guest final : public Rendezvous {
   int refusal_ = 0;  // errno of the last attempt
 };
 
-Guest::Guest(const RendezvousPlace& place)
-    : Rendezvous(place), until_(start_ + static_cast<std::int64_t>(place.timeout_s * 1e9)) {
-  if (place.name.empty()) candidates_ = resolve(place.address, place.port, "MASTER_ADDR");
-  const bool is_here = place.one_host || !place.name.empty() ||
+Guest::Guest(const RendezvousOptions& options)
+    : Rendezvous(options), until_(start_ + static_cast<std::int64_t>(options.timeout_s * 1e9)) {
+  if (options.name.empty()) candidates_ = resolve(options.address, options.port, "MASTER_ADDR");
+  const bool is_here = options.one_host || !options.name.empty() ||
                        std::any_of(candidates_.begin(), candidates_.end(),
                                    [](const Address& a) { return a.is_loopback() || a.is_own(); });
   if (is_here) {
@@ -69,10 +69,10 @@ Guest::Guest(const RendezvousPlace& place)
       if (own_end_.length == 0 || !each.is_loopback()) own_end_ = each;
     }
     if (own_end_.is_loopback()) own_end_ = any_address(own_end_);  // see Host::listen_tcp
-    candidates_ = {meeting_point(place)};
+    candidates_ = {meeting_point(options)};
   }
   // Comes before connect(): it takes a while, and rank 0 has little patience with silent callers.
-  const Hello hello = own_hello(place_);
+  const Hello hello = own_hello(options_);
   connect();
   take_members(introduce(hello), hello);
 }
@@ -85,24 +85,24 @@ std::vector<std::string> Guest::introduce(const Hello& hello) {
   do {
     if (!greet()) continue;
     const std::string proof =
-        is_remote() ? hex_of(hmac_sha256(job_secret(place_.secret), "guest" + host_nonce_ + text))
+        is_remote() ? hex_of(hmac_sha256(job_secret(options_.secret), "guest" + host_nonce_ + text))
                     : "";
     // From here on rank 0, which knows the missing ranks, should be the first to time out.
     if (is_first)
-      until_ = now_ns() + static_cast<std::int64_t>((place_.timeout_s + kLastWord_s) * 1e9);
+      until_ = now_ns() + static_cast<std::int64_t>((options_.timeout_s + kLastWord_s) * 1e9);
     is_first = false;
     send_packet(socket_, pack_fields({proof, text}), until_);
     if (auto answer = next_packet(kForOthers)) return *answer;
   } while (call_again());
   if (now_ns() >= until_)
     fail(Code::Timeout, "rank {} could not make itself heard by rank 0 at {} within {:g} s", rank(),
-         where(), place_.timeout_s);
+         where(), options_.timeout_s);
   fail(Code::Comm, "rank 0 at {} has ended, while rank {} waited {}", where(), rank(), kForOthers);
 }
 
 // Lets Ctrl-C end the wait, and logs once after 3 s what this rank waits for.
 void Guest::look_around(const char* waits_for) {
-  if (place_.while_waiting) place_.while_waiting();
+  if (options_.while_waiting) options_.while_waiting();
   if (said_ || now_ns() - start_ < 3 * kSecond) return;
   said_ = true;
   log(Level::Info, "rank {} waits {} at {}", rank(), waits_for, where());
@@ -123,7 +123,7 @@ void Guest::connect() {
       fail(Code::Timeout,
            "rank {} of {} found no rank 0 at {} within {:g} s ({}); start one process with RANK=0 "
            "on the host of MASTER_ADDR, and give all of them the same MASTER_ADDR and MASTER_PORT",
-           rank(), workers(), where(), place_.timeout_s, std::strerror(refusal_));
+           rank(), workers(), where(), options_.timeout_s, std::strerror(refusal_));
     look_around("for rank 0");
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
@@ -171,7 +171,7 @@ std::optional<std::vector<std::string>> Guest::next_packet(const char* waits_for
         break;
     }
     if (now_ns() >= until_)
-      fail(Code::Timeout, "rank {} waited {:g} s at {} {}", rank(), place_.timeout_s, where(),
+      fail(Code::Timeout, "rank {} waited {:g} s at {} {}", rank(), options_.timeout_s, where(),
            waits_for);
     look_around(waits_for);
     wait_for(socket_.fd(), POLLIN, std::min(until_, now_ns() + kLook));
@@ -211,7 +211,7 @@ void Guest::take_members(const std::vector<std::string>& packet, const Hello& he
   const auto body =
       packet.size() == 3 && packet[0] == kAll ? unpack_fields(packet[2]) : std::nullopt;
   hear_no(packet);
-  const std::string secret = is_remote() ? job_secret(place_.secret) : "";
+  const std::string secret = is_remote() ? job_secret(options_.secret) : "";
   if (!body || body->size() != 2 + 4 * static_cast<std::size_t>(workers()) ||
       (is_remote() &&
        !same_secret(packet[1], hex_of(hmac_sha256(secret, "host" + hello.nonce + packet[2])))))
@@ -224,7 +224,7 @@ void Guest::take_members(const std::vector<std::string>& packet, const Hello& he
 }
 
 std::vector<std::string> Guest::exchange(const std::string& mine, const std::string& what) {
-  until_ = now_ns() + static_cast<std::int64_t>(place_.timeout_s * 1e9);
+  until_ = now_ns() + static_cast<std::int64_t>(options_.timeout_s * 1e9);
   said_ = true;
   send_packet(socket_, pack_fields({mine}), until_);
   std::vector<std::string> packet = receive(("for " + what).c_str());
@@ -237,8 +237,8 @@ std::vector<std::string> Guest::exchange(const std::string& mine, const std::str
 
 }  // namespace
 
-std::unique_ptr<Rendezvous> join_rendezvous(const RendezvousPlace& place) {
-  return std::make_unique<Guest>(place);
+std::unique_ptr<Rendezvous> join_rendezvous(const RendezvousOptions& options) {
+  return std::make_unique<Guest>(options);
 }
 
 }  // namespace hetu::comm

@@ -41,7 +41,7 @@ struct Present {
 
 class Host final : public Rendezvous {
  public:
-  explicit Host(const RendezvousPlace& place);
+  explicit Host(const RendezvousOptions& options);
   std::vector<std::string> exchange(const std::string& mine, const std::string& what) override;
   std::vector<int> late() const override;
   void refuse_late() override;
@@ -71,18 +71,18 @@ class Host final : public Rendezvous {
   std::map<std::string, int> warned_;
 };
 
-Host::Host(const RendezvousPlace& place) : Rendezvous(place), own_(own_hello(place)) {
+Host::Host(const RendezvousOptions& options) : Rendezvous(options), own_(own_hello(options)) {
   listen();
-  const std::int64_t until = start_ + static_cast<std::int64_t>(place.timeout_s * 1e9);
+  const std::int64_t until = start_ + static_cast<std::int64_t>(options.timeout_s * 1e9);
   const auto came = [](const Present&) { return true; };
   for (bool said = false; static_cast<int>(present_.size()) + 1 < workers();) {
-    if (place_.while_waiting) place_.while_waiting();
+    if (options_.while_waiting) options_.while_waiting();
     const std::int64_t now = now_ns();
     if (now >= until)
       end(Code::Timeout, fmt::format("{} of {} did not come to {} within {:g} s; each process "
                                      "needs the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and "
                                      "a RANK of its own",
-                                     listed(missing(came)), workers(), where(), place.timeout_s));
+                                     listed(missing(came)), workers(), where(), options.timeout_s));
     if (!said && now - start_ > 3 * kSecond) {
       log(Level::Info, "rank 0 waits for {} of {} at {}", listed(missing(came)), workers(),
           where());
@@ -109,7 +109,7 @@ std::vector<int> Host::missing(bool (*is_there)(const Present&)) const {
 }
 
 void Host::listen() {
-  const Address point = meeting_point(place_);
+  const Address point = meeting_point(options_);
   listeners_.push_back(listen_at(point));
   own_end_ = far_end_ = point;
   if (!listeners_.back()) {
@@ -120,17 +120,17 @@ void Host::listen() {
          other ? fmt::format("process {} is rank 0 there", owner_of(other).pid)
                : std::strerror(error));
   }
-  if (place_.name.empty() && !place_.one_host && workers() > 1) listen_tcp();
+  if (options_.name.empty() && !options_.one_host && workers() > 1) listen_tcp();
 }
 
 // A host may resolve its own name to a loopback address (Debian's installer writes 127.0.1.1),
 // while other hosts resolve it to the right one. Rank 0 then listens on all addresses.
 void Host::listen_tcp() {
-  const std::vector<Address> addresses = resolve(place_.address, place_.port, "MASTER_ADDR");
+  const std::vector<Address> addresses = resolve(options_.address, options_.port, "MASTER_ADDR");
   const auto is_loopback = [](const Address& a) { return a.is_loopback(); };
   const bool all = std::all_of(addresses.begin(), addresses.end(), is_loopback);
-  if (all && (place_.address == "localhost" || addresses[0].host() == place_.address)) return;
-  Address at = all ? any_address(addresses[0]).with_port(place_.port)
+  if (all && (options_.address == "localhost" || addresses[0].host() == options_.address)) return;
+  Address at = all ? any_address(addresses[0]).with_port(options_.port)
                    : *std::find_if_not(addresses.begin(), addresses.end(), is_loopback);
   listeners_.push_back(listen_at(at));
   if (!listeners_.back()) {
@@ -139,9 +139,9 @@ void Host::listen_tcp() {
       fail(Code::Config,
            "environment variable MASTER_ADDR: got '{}', which is no address of this host ({}); it "
            "must be that of the host where RANK=0 is started",
-           place_.address, own_.member.host);
+           options_.address, own_.member.host);
     fail(Code::Config, "port {} of {} cannot be taken (MASTER_PORT): {}; choose another",
-         place_.port, place_.address, std::strerror(error));
+         options_.port, options_.address, std::strerror(error));
   }
   own_end_ = far_end_ = at;
 }
@@ -178,7 +178,7 @@ void Host::accept_callers() {
 std::string Host::fault_of(const Hello& hello, const Caller& caller, const std::string& proof,
                            const std::string& text) {
   const std::string who = name_of(hello.rank, hello.member);
-  if (caller.is_remote && !same_secret(proof, hex_of(hmac_sha256(job_secret(place_.secret),
+  if (caller.is_remote && !same_secret(proof, hex_of(hmac_sha256(job_secret(options_.secret),
                                                                  "guest" + caller.nonce + text))))
     return fmt::format(
         "{} has another secret than rank 0 (host {}): all need one HETU_JOB_SECRET, "
@@ -262,7 +262,7 @@ void Host::send_members() {
     members_.push_back(one.hello.member);
     spans = spans || one.is_remote;
   }
-  const std::string secret = spans ? job_secret(place_.secret) : "";
+  const std::string secret = spans ? job_secret(options_.secret) : "";
   const std::string nonce = random_bytes(16);
   key_ = hex_of(hmac_sha256(spans ? secret : random_bytes(32), "links" + nonce));
   for (const auto& [rank, one] : present_) {
@@ -286,15 +286,15 @@ void Host::end(Code code, const std::string& why) {
 }
 
 std::vector<std::string> Host::exchange(const std::string& mine, const std::string& what) {
-  const std::int64_t until = now_ns() + static_cast<std::int64_t>(place_.timeout_s * 1e9);
+  const std::int64_t until = now_ns() + static_cast<std::int64_t>(options_.timeout_s * 1e9);
   const auto spoke = [](const Present& one) { return one.text.has_value(); };
   while (true) {
     const std::vector<int> silent = missing(spoke);
     if (silent.empty()) break;
-    if (place_.while_waiting) place_.while_waiting();
+    if (options_.while_waiting) options_.while_waiting();
     if (now_ns() >= until)
       end(Code::Timeout, fmt::format("{} did not come to {} within {:g} s", listed(silent), what,
-                                     place_.timeout_s));
+                                     options_.timeout_s));
     turn();
     if (gone_.empty()) continue;
     const int rank = gone_.front();
@@ -323,8 +323,8 @@ void Host::refuse_late() { accept_callers(); }
 
 }  // namespace
 
-std::unique_ptr<Rendezvous> host_rendezvous(const RendezvousPlace& place) {
-  return std::make_unique<Host>(place);
+std::unique_ptr<Rendezvous> host_rendezvous(const RendezvousOptions& options) {
+  return std::make_unique<Host>(options);
 }
 
 }  // namespace hetu::comm

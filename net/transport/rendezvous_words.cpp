@@ -92,11 +92,11 @@ std::optional<Hello> unpack_hello(const std::string& text) {
   return h;
 }
 
-Hello own_hello(const RendezvousPlace& place) {
+Hello own_hello(const RendezvousOptions& options) {
   std::array<char, 256> host{};
   Hello hello;
-  hello.rank = place.rank;
-  hello.workers = place.workers;
+  hello.rank = options.rank;
+  hello.workers = options.workers;
   hello.member.host = gethostname(host.data(), host.size() - 1) == 0 ? host.data() : "?";
   hello.member.domain = doorbell_domain();
   hello.member.pid = getpid();
@@ -119,33 +119,33 @@ std::string listed(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string where_of(const RendezvousPlace& place) {
-  if (!place.name.empty()) return "the rendezvous of job " + place.name;
-  const bool is_v6 = place.address.find(':') != std::string::npos;
-  return is_v6 ? fmt::format("[{}]:{}", place.address, place.port)
-               : fmt::format("{}:{}", place.address, place.port);
+std::string where_of(const RendezvousOptions& options) {
+  if (!options.name.empty()) return "the rendezvous of job " + options.name;
+  const bool is_v6 = options.address.find(':') != std::string::npos;
+  return is_v6 ? fmt::format("[{}]:{}", options.address, options.port)
+               : fmt::format("{}:{}", options.address, options.port);
 }
 
-std::string Rendezvous::where() const { return where_of(place_); }
+std::string Rendezvous::where() const { return where_of(options_); }
 
 bool Rendezvous::spans_hosts() const {
   return std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
-    return member.domain != members_[place_.rank].domain;
+    return member.domain != members_[options_.rank].domain;
   });
 }
 
 // The name contains the user, so that users of one host do not block each other's ports.
-Address meeting_point(const RendezvousPlace& place) {
-  const std::string name =
-      place.name.empty() ? std::to_string(place.port) : hex_of(sha256(place.name)).substr(0, 32);
+Address meeting_point(const RendezvousOptions& options) {
+  const std::string name = options.name.empty() ? std::to_string(options.port)
+                                                : hex_of(sha256(options.name)).substr(0, 32);
   return unix_address(fmt::format("hetu-meet-{}-{}", geteuid(), name));
 }
 
-std::unique_ptr<Rendezvous> meet(const RendezvousPlace& place) {
-  require(place.workers >= 1 && place.rank >= 0 && place.rank < place.workers,
-          "no rank {} in a job of {} workers", place.rank, place.workers);
-  allow_sockets(place.workers);
-  return place.rank == 0 ? host_rendezvous(place) : join_rendezvous(place);
+std::unique_ptr<Rendezvous> meet(const RendezvousOptions& options) {
+  require(options.workers >= 1 && options.rank >= 0 && options.rank < options.workers,
+          "no rank {} in a job of {} workers", options.rank, options.workers);
+  allow_sockets(options.workers);
+  return options.rank == 0 ? host_rendezvous(options) : join_rendezvous(options);
 }
 
 }  // namespace hetu::comm

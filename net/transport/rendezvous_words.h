@@ -43,20 +43,20 @@ struct Hello {
 std::string pack_hello(const Hello& hello);
 std::optional<Hello> unpack_hello(const std::string& text);
 /// Returns the introduction of this process.
-Hello own_hello(const RendezvousPlace& place);
+Hello own_hello(const RendezvousOptions& options);
 
 /// Returns a rank's name for messages: "rank 1 (host w1, process 7)".
 std::string name_of(int rank, const Member& member);
 /// Returns a list of ranks for messages: "ranks 1, 2 and 5".
 std::string listed(const std::vector<int>& ranks);
 /// Returns the address of the Unix socket where the processes of one host meet.
-Address meeting_point(const RendezvousPlace& place);
+Address meeting_point(const RendezvousOptions& options);
 /// Returns the meeting point as text for messages.
-std::string where_of(const RendezvousPlace& place);
+std::string where_of(const RendezvousOptions& options);
 
 /// Creates rank 0's side of a rendezvous (host_rendezvous), or that of another rank
 /// (join_rendezvous). Blocks until all processes have met.
-std::unique_ptr<Rendezvous> host_rendezvous(const RendezvousPlace& place);
-std::unique_ptr<Rendezvous> join_rendezvous(const RendezvousPlace& place);
+std::unique_ptr<Rendezvous> host_rendezvous(const RendezvousOptions& options);
+std::unique_ptr<Rendezvous> join_rendezvous(const RendezvousOptions& options);
 
 }  // namespace hetu::comm

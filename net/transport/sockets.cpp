@@ -90,14 +90,14 @@ Roster SocketsWire::open(std::size_t frame_bytes) {
     fail(Code::Unsupported,
          "links over sockets need processes that have met; start them with "
          "RANK and WORLD_SIZE, or under heturun");
-  Seats seats;
-  std::vector<Socket> sockets = link_up(*met_, number_, timeout_s_, seats);
+  WorkerRanks ranks;
+  std::vector<Socket> sockets = link_up(*met_, number_, timeout_s_, ranks);
   epoll_ = Socket(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) fail(Code::Io, "no epoll for the links: {}", std::strerror(errno));
   Roster roster;
-  roster.worker = seats.worker;
+  roster.worker = ranks.worker;
   roster.job = hex_of(sha256("job " + met_->key())).substr(0, 32);
-  for (const int rank : seats.rank_of) {
+  for (const int rank : ranks.rank_of) {
     roster.hosts.push_back(met_->members()[rank].host);
     roster.domains.push_back(met_->members()[rank].domain);
   }

@@ -80,7 +80,7 @@ std::unique_ptr<Request> Transport::recv(int peer, Tag tag, void* data, std::siz
   return request;
 }
 
-void Transport::wait(Request& request, What what) {
+void Transport::wait(Request& request, WaitPurpose what) {
   bool ended = false;
   {
     std::unique_lock lock(request.signal_->mutex);
@@ -92,13 +92,13 @@ void Transport::wait(Request& request, What what) {
   check(request, what);
 }
 
-void Transport::check(Request& request, What what) {
+void Transport::check(Request& request, WaitPurpose what) {
   const std::lock_guard lock(request.signal_->mutex);
   if (request.state_ != Request::State::Failed) return;
   fail(Code::Comm, "worker {} in {}: {}", worker_, what.text(), request.error_);
 }
 
-void Transport::timed_out(const Request& request, What what) {
+void Transport::timed_out(const Request& request, WaitPurpose what) {
   const std::string position = ask_position(request.peer_);
   fail(Code::Timeout, "worker {} waited {:g} s for {} {} worker {}; worker {} {}", worker_,
        options_.timeout_s, what.text(), request.is_send_ ? "to" : "from", request.peer_,

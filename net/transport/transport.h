@@ -37,13 +37,13 @@ constexpr Tag second_phase(Tag tag) { return tag | Tag{1} << 63; }
 /// Returns monotonic nanoseconds of this host. All times in this library are on this clock.
 std::int64_t now_ns();
 
-/// Names the purpose of a wait, for errors. The text is formatted only on failure. What refers to
-/// its argument, so use it as a function argument only.
-class What {
+/// Names the purpose of a wait, for errors. The text is formatted only on failure. A WaitPurpose
+/// refers to its argument, so use it as a function argument only.
+class WaitPurpose {
  public:
-  What(const char* text) : object_(text), call_(&literal) {}  // NOLINT: meant to be implicit
+  WaitPurpose(const char* text) : object_(text), call_(&literal) {}  // NOLINT: meant to be implicit
   template <class F, class = std::enable_if_t<std::is_invocable_r_v<std::string, const F&>>>
-  What(const F& describe)  // NOLINT: meant to be implicit
+  WaitPurpose(const F& describe)  // NOLINT: meant to be implicit
       : object_(&describe),
         call_([](const void* f) { return std::string((*static_cast<const F*>(f))()); }) {}
   std::string text() const { return call_(object_); }
@@ -166,12 +166,12 @@ class Transport {
   /// Sleeps until the request is done. Throws Timeout after options().timeout_s, and names the
   /// peer, `what`, and the position that the peer last reported. Throws Comm if the peer or the
   /// link failed, or if the sizes of the two sides differ.
-  void wait(Request& request, What what);
+  void wait(Request& request, WaitPurpose what);
   /// Throws what wait() would throw for a request that has failed; otherwise returns. For callers
   /// that wait on a Signal.
-  void check(Request& request, What what);
+  void check(Request& request, WaitPurpose what);
   /// Throws the Timeout error of wait(). For callers that wait on a Signal.
-  [[noreturn]] void timed_out(const Request& request, What what);
+  [[noreturn]] void timed_out(const Request& request, WaitPurpose what);
 
   /// Sets the function that describes this worker's position. A peer asks for the position when its
   /// wait times out. The function is called from any thread; an empty function removes it.

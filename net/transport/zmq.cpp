@@ -34,22 +34,22 @@ struct Head {
 /// Only the mesh's own thread touches the sockets.
 class ZmqMesh final : public Mesh {
  public:
-  ZmqMesh(const MeshPlace& place, const Options& options)
-      : Mesh(place.worker, place.workers, options),
-        place_(place),
-        mailbox_(place.workers),
-        lost_(place.workers),
+  ZmqMesh(const MeshAddress& address, const Options& options)
+      : Mesh(address.worker, address.workers, options),
+        address_(address),
+        mailbox_(address.workers),
+        lost_(address.workers),
         bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        authenticator_(context_, place.public_key) {
+        authenticator_(context_, address.public_key) {
     if (bell_ < 0) fail(Code::Io, "no eventfd for a mesh: {}", std::strerror(errno));
-    context_.set(zmq::ctxopt::max_sockets, std::max(1023, 2 * place.workers + 16));
+    context_.set(zmq::ctxopt::max_sockets, std::max(1023, 2 * address.workers + 16));
     in_.set(zmq::sockopt::linger, 0);
     in_.set(zmq::sockopt::rcvhwm, 0);
     in_.set(zmq::sockopt::maxmsgsize, kLongestFrame + static_cast<std::int64_t>(sizeof(Head)));
-    curve::serve_encrypted(in_, place.secret_key);
-    in_.bind(place.endpoint);
+    curve::serve_encrypted(in_, address.secret_key);
+    in_.bind(address.endpoint);
     endpoint_ = in_.get(zmq::sockopt::last_endpoint);
-    out_.resize(static_cast<std::size_t>(place.workers));
+    out_.resize(static_cast<std::size_t>(address.workers));
     thread_ = std::thread([this] { serve(); });
   }
 
@@ -140,7 +140,7 @@ class ZmqMesh final : public Mesh {
   }
 
  private:
-  bool is_local() const { return place_.endpoint.rfind("ipc://", 0) == 0; }
+  bool is_local() const { return address_.endpoint.rfind("ipc://", 0) == 0; }
 
   void ring() const {
     const std::uint64_t one = 1;
@@ -243,14 +243,14 @@ class ZmqMesh final : public Mesh {
     zmq::socket_t socket(context_, zmq::socket_type::dealer);
     socket.set(zmq::sockopt::linger, kLinger_ms);
     socket.set(zmq::sockopt::sndhwm, 0);
-    curve::set_key(socket, ZMQ_CURVE_SERVERKEY, place_.public_key);
-    curve::set_key(socket, ZMQ_CURVE_PUBLICKEY, place_.public_key);
-    curve::set_key(socket, ZMQ_CURVE_SECRETKEY, place_.secret_key);
+    curve::set_key(socket, ZMQ_CURVE_SERVERKEY, address_.public_key);
+    curve::set_key(socket, ZMQ_CURVE_PUBLICKEY, address_.public_key);
+    curve::set_key(socket, ZMQ_CURVE_SECRETKEY, address_.secret_key);
     socket.connect(endpoints_[peer]);
     out_[peer] = std::move(socket);
   }
 
-  const MeshPlace place_;
+  const MeshAddress address_;
   std::string endpoint_;
   const std::string nowhere_ = "another host";
   std::mutex mutex_;  // guards the next four members
@@ -269,13 +269,13 @@ class ZmqMesh final : public Mesh {
 
 }  // namespace
 
-std::unique_ptr<Mesh> open_mesh(const MeshPlace& place, const Options& options) {
-  require(place.worker >= 0 && place.worker < place.workers, "no worker {} of {} in a mesh",
-          place.worker, place.workers);
+std::unique_ptr<Mesh> open_mesh(const MeshAddress& address, const Options& options) {
+  require(address.worker >= 0 && address.worker < address.workers, "no worker {} of {} in a mesh",
+          address.worker, address.workers);
   try {
-    return std::make_unique<ZmqMesh>(place, options);
+    return std::make_unique<ZmqMesh>(address, options);
   } catch (const zmq::error_t& error) {
-    fail(Code::Comm, "worker {} cannot listen at {}: {}", place.worker, place.endpoint,
+    fail(Code::Comm, "worker {} cannot listen at {}: {}", address.worker, address.endpoint,
          error.what());
   }
 }

@@ -11,7 +11,7 @@ namespace hetu::comm {
 
 /// The number and address of this worker in a mesh. All workers of a mesh share one key pair; a key
 /// has 64 hexadecimal digits. Processes without the keys are refused.
-struct MeshPlace {
+struct MeshAddress {
   int worker = 0;
   int workers = 1;
   /// Address to listen at: "ipc://PATH", or "tcp://ADDRESS:*" for any free port.
@@ -37,6 +37,6 @@ class Mesh : public Transport {
 
 /// Opens a mesh and listens. Throws Unsupported in a build without ZeroMQ, and Comm if the endpoint
 /// cannot be used.
-std::unique_ptr<Mesh> open_mesh(const MeshPlace& place, const Options& options = {});
+std::unique_ptr<Mesh> open_mesh(const MeshAddress& address, const Options& options = {});
 
 }  // namespace hetu::comm

@@ -151,17 +151,18 @@ class Parser {
 
 // Writes the file under another name and links it, so that readers only see complete files.
 bool make_connection_file(const std::string& path, const JobKeys& keys) {
-  const std::string beside = fmt::format("{}.{}", path, getpid());
-  unlink(beside.c_str());
-  const int fd = open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  const std::string temporary = fmt::format("{}.{}", path, getpid());
+  unlink(temporary.c_str());
+  const int fd =
+      open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (fd < 0) io("made", path);
   write_to(fd,
            fmt::format("{}\nserver-key {} {}\nworker-key {} {}\n", kHead, keys.server_public,
                        keys.server_secret, keys.worker_public, keys.worker_secret),
            path);
-  const bool is_made = link(beside.c_str(), path.c_str()) == 0;
+  const bool is_made = link(temporary.c_str(), path.c_str()) == 0;
   const int error = errno;
-  unlink(beside.c_str());
+  unlink(temporary.c_str());
   errno = error;
   if (!is_made && error != EEXIST) io("made", path);
   return is_made;

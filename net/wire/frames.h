@@ -11,10 +11,10 @@ namespace hetu::ps {
 inline zmq::message_t frame_of(const std::byte* data, std::size_t bytes,
                                const std::shared_ptr<const void>& owner) {
   if (bytes == 0) return {};
-  const auto let_go = [](void*, void* kept) {
+  const auto free_owner = [](void*, void* kept) {
     delete static_cast<std::shared_ptr<const void>*>(kept);
   };
-  return {const_cast<std::byte*>(data), bytes, let_go, new std::shared_ptr<const void>(owner)};
+  return {const_cast<std::byte*>(data), bytes, free_owner, new std::shared_ptr<const void>(owner)};
 }
 
 }  // namespace hetu::ps

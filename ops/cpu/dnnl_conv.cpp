@@ -218,7 +218,7 @@ struct DnnlConv::State {
     const Forms f = forms_of(piece_of(shape, what, c), elements, shape.x.channels);
     memory::desc wanted;
     {
-      const OneThread alone;
+      const SingleThreadScope alone;
       wanted = what == ConvResult::Output ? make<Forward>(forward(f, prop_kind::forward_training))
                : what == ConvResult::InputGrad
                    ? make<BackwardData>(gradient<BackwardData>(f))
@@ -279,7 +279,7 @@ struct DnnlConv::State {
         if (c.slices == 1) {
           reorders.push_back(make_one());
         } else {
-          const OneThread alone;
+          const SingleThreadScope alone;
           reorders.push_back(make_one());
         }
       }

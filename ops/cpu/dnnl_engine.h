@@ -28,12 +28,12 @@ dnnl::primitive_attr dnnl_attributes();
 
 /// Scope guard that limits this thread to a team of one for creating and running primitives.
 /// oneDNN's results depend on the number of threads it may use.
-class OneThread {
+class SingleThreadScope {
  public:
-  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
-  ~OneThread() { omp_set_num_threads(before_); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
+  SingleThreadScope() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~SingleThreadScope() { omp_set_num_threads(before_); }
+  SingleThreadScope(const SingleThreadScope&) = delete;
+  SingleThreadScope& operator=(const SingleThreadScope&) = delete;
 
  private:
   int before_;
@@ -47,7 +47,7 @@ void share_out(std::int64_t pieces, const Body& body) {
 #pragma omp parallel num_threads( \
     static_cast <int>(std::min <std::int64_t>(pieces, omp_get_max_threads())))
   {
-    const OneThread alone;
+    const SingleThreadScope alone;
 #pragma omp for schedule(dynamic, 1)
     for (std::int64_t i = 0; i < pieces; ++i) {
       try {

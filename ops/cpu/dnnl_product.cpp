@@ -100,7 +100,7 @@ struct DnnlProduct::State {
       own.emplace(s, to);
       return;
     }
-    const OneThread alone;
+    const SingleThreadScope alone;
     const Cut cut(s);
     for (std::int64_t i = 0; i < s.batch; i += cut.matrices)
       for (std::int64_t j = 0; j < s.n; j += cut.columns)
@@ -161,11 +161,11 @@ std::int64_t DnnlProduct::scratch_bytes() const {
 const char* DnnlProduct::implementation() const { return state_->own ? "pairs" : "onednn"; }
 
 void DnnlProduct::run(const void* a, const void* b, const float* bias, void* c, void* scratch,
-                      const Finish<BFloat16>& finish) const {
+                      const Epilogue<BFloat16>& epilogue) const {
   State& s = *state_;
   if (s.own) {
     s.own->run(static_cast<const BFloat16*>(a), static_cast<const BFloat16*>(b), bias, c, scratch,
-               finish);
+               epilogue);
     return;
   }
   const auto at = [](const void* from, std::int64_t bytes) {
@@ -179,10 +179,10 @@ void DnnlProduct::run(const void* a, const void* b, const float* bias, void* c, 
     p.call.bind(3, at(scratch, i * s.pad_bytes));
     if (bias != nullptr) p.call.bind(4, bias + p.bias);
     p.call.run();
-    if (finish.apply == nullptr) return;
+    if (epilogue.apply == nullptr) return;
     for (std::int64_t row = 0; row < p.rows; ++row) {
       const std::int64_t from = p.c / std::int64_t{sizeof(BFloat16)} + row * s.row_step;
-      finish.run(static_cast<const BFloat16*>(c), from, p.columns);
+      epilogue.run(static_cast<const BFloat16*>(c), from, p.columns);
     }
   });
 }

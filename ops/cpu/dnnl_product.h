@@ -36,9 +36,9 @@ class DnnlProduct {
   const char* implementation() const;
 
   /// A and B are bfloat16. `bias` is float32, and nullptr unless the shape has one. A product with
-  /// `finish` must be a single bfloat16 matrix.
+  /// `epilogue` must be a single bfloat16 matrix.
   void run(const void* a, const void* b, const float* bias, void* c, void* scratch,
-           const Finish<BFloat16>& finish = {}) const;
+           const Epilogue<BFloat16>& epilogue = {}) const;
 
  private:
   struct State;

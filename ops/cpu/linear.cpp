@@ -80,7 +80,7 @@ PreparedKernel linear_input_grad_add(const KernelDesc& d) {
   const ProductOperands o = linear_input_grad_operands(d);
   const Product product(o.shape);
   const auto sum = [](const KernelCall& c) {
-    return Finish<float>{add_other<float>, c.out<float>(0), c.in<float>(2)};
+    return Epilogue<float>{add_other<float>, c.out<float>(0), c.in<float>(2)};
   };
   const auto run = [product, o, sum](const KernelCall& c) {
     product.run(c.in<float>(o.a), c.in<float>(o.b), nullptr, c.out<float>(0), c.scratch, sum(c));

@@ -86,7 +86,7 @@ struct PairProduct::Slab {
   float* partial;  // sums of a C that is rounded, if the depth has several slabs
   void* c;
   const float* bias;  // nullptr if there is none
-  Finish<BFloat16> finish;
+  Epilogue<BFloat16> epilogue;
 };
 
 bool PairProduct::fits(const ProductShape& s, DType to) {
@@ -114,7 +114,7 @@ std::int64_t PairProduct::scratch_bytes() const {
 }
 
 void PairProduct::run(const BFloat16* a, const BFloat16* b, const float* bias, void* c,
-                      void* scratch, const Finish<BFloat16>& finish) const {
+                      void* scratch, const Epilogue<BFloat16>& epilogue) const {
   const std::int64_t ra = s_.transpose_a ? 1 : s_.k, la = s_.transpose_a ? s_.m : 1;
   const std::int64_t cb = s_.transpose_b ? s_.k : 1, lb = s_.transpose_b ? 1 : s_.n;
   float* const packed_a = static_cast<float*>(scratch);
@@ -138,7 +138,7 @@ void PairProduct::run(const BFloat16* a, const BFloat16* b, const float* bias, v
                            .partial = partial,
                            .c = c,
                            .bias = bias,
-                           .finish = finish};
+                           .epilogue = epilogue};
         pack(slab);
         const std::int64_t tiles =
             parts(slab.rows, tile_.rows) * parts(slab.columns, tile_.columns);
@@ -208,7 +208,7 @@ void PairProduct::multiply_tile(const Slab& slab, std::int64_t top, std::int64_t
   }
 }
 
-// Rounds a tile to C and applies `finish`. Called by the thread that has computed the tile.
+// Rounds a tile to C and applies `epilogue`. Called by the thread that has computed the tile.
 void PairProduct::round_tile(const Slab& slab, std::int64_t top, std::int64_t left,
                              const float* sums, std::int64_t stride) const {
   const std::int64_t columns = std::min(tile_.columns, slab.columns - left);
@@ -217,7 +217,7 @@ void PairProduct::round_tile(const Slab& slab, std::int64_t top, std::int64_t le
     BFloat16* const c = static_cast<BFloat16*>(slab.c);
 #pragma omp simd
     for (std::int64_t j = 0; j < columns; ++j) set_rounded(c[at + j], sums[j]);
-    if (slab.finish.apply != nullptr) slab.finish.run(c, at, columns);
+    if (slab.epilogue.apply != nullptr) slab.epilogue.run(c, at, columns);
   }
 }
 

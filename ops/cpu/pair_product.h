@@ -26,10 +26,10 @@ class PairProduct {
   /// Returns the bytes that run() needs at `scratch`, 64-byte aligned.
   std::int64_t scratch_bytes() const;
 
-  /// `bias` is nullptr unless the shape has one. It is added before C is rounded. With `finish`, C
-  /// must be bfloat16 and A not transposed.
+  /// `bias` is nullptr unless the shape has one. It is added before C is rounded. With `epilogue`,
+  /// C must be bfloat16 and A not transposed.
   void run(const BFloat16* a, const BFloat16* b, const float* bias, void* c, void* scratch,
-           const Finish<BFloat16>& finish = {}) const;
+           const Epilogue<BFloat16>& epilogue = {}) const;
 
  private:
   struct Source;

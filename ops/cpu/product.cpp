@@ -78,7 +78,7 @@ struct Product::Slab {
   const float* packed_b;     // the panels of B
   std::int64_t panel_depth;  // steps of the depth in a panel of B
   const float* bias;         // added with the last sum of a tile, unless nullptr
-  Finish<float> finish;      // applied to a tile with its last sum
+  Epilogue<float> epilogue;  // applied to a tile with its last sum
 };
 
 Product::Product(const ProductShape& shape) : s_(shape) {
@@ -126,17 +126,17 @@ std::int64_t Product::scratch_bytes() const {
 }
 
 void Product::run(const float* a, const float* b, const float* bias, float* c, void* scratch,
-                  const Finish<float>& finish) const {
-  HETU_ASSERT(finish.apply == nullptr || (s_.batch == 1 && !s_.transpose_a));
+                  const Epilogue<float>& epilogue) const {
+  HETU_ASSERT(epilogue.apply == nullptr || (s_.batch == 1 && !s_.transpose_a));
   for (std::int64_t i = 0; i < s_.batch; ++i) {
     const float *ai = a + i * s_.m * s_.k, *bi = b + i * s_.k * s_.n;
     float* const ci = c + i * s_.m * s_.n;
     if (!has_few_rows()) {
-      run_one({ai, bi, nullptr, bias}, ci, static_cast<float*>(scratch), finish);
+      run_one({ai, bi, nullptr, bias}, ci, static_cast<float*>(scratch), epilogue);
       continue;
     }
     multiply_few_rows(s_, step_, ai, bi, bias, ci);
-    if (finish.apply != nullptr) finish.run(ci, 0, s_.m * s_.n);
+    if (epilogue.apply != nullptr) epilogue.run(ci, 0, s_.m * s_.n);
   }
 }
 
@@ -155,13 +155,13 @@ void Product::pack_b(const float* b, float* packed) const {
 }
 
 void Product::run_packed(const float* a, const float* packed_b, const float* bias, float* c,
-                         void* scratch, const Finish<float>& finish) const {
+                         void* scratch, const Epilogue<float>& epilogue) const {
   HETU_ASSERT(packed_b_bytes() > 0);
-  run_one({a, nullptr, packed_b, bias}, c, static_cast<float*>(scratch), finish);
+  run_one({a, nullptr, packed_b, bias}, c, static_cast<float*>(scratch), epilogue);
 }
 
 void Product::run_one(const Operands& of, float* c, float* scratch,
-                      const Finish<float>& finish) const {
+                      const Epilogue<float>& epilogue) const {
   const std::int64_t ra = s_.transpose_a ? 1 : s_.k, la = s_.transpose_a ? s_.m : 1;
   const std::int64_t cb = s_.transpose_b ? s_.k : 1, lb = s_.transpose_b ? 1 : s_.n;
   float* packs_b = scratch + packed_rows() * up(depth_, 16);
@@ -190,7 +190,7 @@ void Product::run_one(const Operands& of, float* c, float* scratch,
             .packed_b = packed ? of.packed_b + j * s_.k + l * kPanelColumns : packs_b,
             .panel_depth = packed ? s_.k : depth,
             .bias = chunks_ == 1 && ends ? of.bias : nullptr,
-            .finish = ends ? finish : Finish<float>{}};
+            .epilogue = ends ? epilogue : Epilogue<float>{}};
         pack(slab);
         compute(slab, c, sums);
       }
@@ -229,18 +229,18 @@ void Product::compute(const Slab& slab, float* c, float* partial) const {
 #pragma omp for schedule(dynamic, 1)
   for (std::int64_t piece = 0; piece < tiles * chunks; ++piece) {
     compute_tile(slab, piece, c, partial);
-    if (slab.finish.apply != nullptr) finish_tile(slab, piece, c);
+    if (slab.epilogue.apply != nullptr) apply_epilogue(slab, piece, c);
   }
 }
 
 // Called by the thread that has computed the tile.
-void Product::finish_tile(const Slab& slab, std::int64_t tile, const float* c) const {
+void Product::apply_epilogue(const Slab& slab, std::int64_t tile, const float* c) const {
   const std::int64_t across = parts(slab.columns, tile_.columns);
   const std::int64_t top = tile / across * tile_.rows, left = tile % across * tile_.columns;
   const std::int64_t columns = std::min(tile_.columns, slab.columns - left);
   for (std::int64_t i = top; i < std::min(slab.rows, top + tile_.rows); ++i) {
     const std::int64_t at = (slab.row + i) * s_.n + slab.column + left;
-    slab.finish.run(c, at, columns);
+    slab.epilogue.run(c, at, columns);
   }
 }
 

@@ -19,10 +19,10 @@ class Product {
   /// Returns the bytes that run() needs at `scratch`, 64-byte aligned.
   std::int64_t scratch_bytes() const;
 
-  /// `bias` is nullptr unless the shape has one. With `finish`, the product must be a single matrix
-  /// and A not transposed.
+  /// `bias` is nullptr unless the shape has one. With `epilogue`, the product must be a single
+  /// matrix and A not transposed.
   void run(const float* a, const float* b, const float* bias, float* c, void* scratch,
-           const Finish<float>& finish = {}) const;
+           const Epilogue<float>& epilogue = {}) const;
 
   /// Returns the bytes that pack_b() writes, or 0 if B is read in place or if there are several
   /// matrices.
@@ -33,7 +33,7 @@ class Product {
 
   /// As run(), with a B packed by pack_b(). The results are bit-identical.
   void run_packed(const float* a, const float* packed_b, const float* bias, float* c, void* scratch,
-                  const Finish<float>& finish = {}) const;
+                  const Epilogue<float>& epilogue = {}) const;
 
  private:
   struct Operands;
@@ -41,11 +41,11 @@ class Product {
   struct Slabs {
     std::int64_t rows, columns, depth;  ///< upper bounds
   };
-  void run_one(const Operands& of, float* c, float* scratch, const Finish<float>& finish) const;
+  void run_one(const Operands& of, float* c, float* scratch, const Epilogue<float>& epilogue) const;
   void pack(const Slab& slab) const;
   void compute(const Slab& slab, float* c, float* partial) const;
   void compute_tile(const Slab& slab, std::int64_t piece, float* c, float* partial) const;
-  void finish_tile(const Slab& slab, std::int64_t tile, const float* c) const;
+  void apply_epilogue(const Slab& slab, std::int64_t tile, const float* c) const;
   void add_chunks(std::int64_t group, const float* bias, float* c, const float* partial) const;
   std::int64_t packed_rows() const;
   bool has_few_rows() const { return s_.m <= kFewRows && !s_.transpose_a; }

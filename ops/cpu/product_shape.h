@@ -19,7 +19,7 @@ struct ProductShape {
 /// A function that is applied to a product's elements while they are in cache: y = f(C), or y =
 /// f(C, other), element by element. If `apply` is nullptr, nothing is applied.
 template <class T>
-struct Finish {
+struct Epilogue {
   void (*apply)(const T* x, const T* other, T* y, std::int64_t n) = nullptr;
   T* y = nullptr;            ///< same layout as C; may be C itself
   const T* other = nullptr;  ///< same layout as C; may be nullptr, which `apply` then receives

@@ -79,7 +79,7 @@ struct Winograd::Pass {
 };
 
 /// The image of a tile, and the first row and column of its results.
-struct Winograd::Place {
+struct Winograd::Position {
   std::int64_t image, row, column;
 };
 
@@ -142,7 +142,7 @@ Winograd::Scratch Winograd::divide(void* scratch) const {
   return s;
 }
 
-Winograd::Place Winograd::place_of(std::int64_t tile) const {
+Winograd::Position Winograd::position_of(std::int64_t tile) const {
   const std::int64_t in_image = tile % per_image_;
   return {tile / per_image_, in_image / across_ * kOutputs, in_image % across_ * kOutputs};
 }
@@ -158,14 +158,14 @@ std::int64_t Winograd::rows_of(std::int64_t block) const {
 
 // Finds the side x side pixels of a tile, starting `offset` before its place.
 template <class T>
-void Winograd::pixels_of(const Place& place, std::int64_t offset, int side, const Images& images,
-                         const T* data, Pixel<T>* pixels) const {
+void Winograd::pixels_of(const Position& position, std::int64_t offset, int side,
+                         const Images& images, const T* data, Pixel<T>* pixels) const {
   static constexpr T kZeros[kLanes] = {};
   for (int i = 0; i < side; ++i)
     for (int j = 0; j < side; ++j) {
-      const std::int64_t y = place.row + i - offset, x = place.column + j - offset;
+      const std::int64_t y = position.row + i - offset, x = position.column + j - offset;
       const bool inside = y >= 0 && y < images.height && x >= 0 && x < images.width;
-      const std::int64_t pixel = (place.image * images.height + y) * images.width + x;
+      const std::int64_t pixel = (position.image * images.height + y) * images.width + x;
       pixels[i * side + j] =
           inside ? Pixel<T>{data + pixel * images.channels, -1} : Pixel<T>{kZeros, 0};
     }
@@ -203,7 +203,7 @@ template <class T>
 void Winograd::make_image(const T* images, float* values, std::int64_t first,
                           std::int64_t row) const {
   Pixel<T> pixels[kPoints];
-  pixels_of(place_of(first + row), padding_, kSide, from_, images, pixels);
+  pixels_of(position_of(first + row), padding_, kSide, from_, images, pixels);
   float* out = values + row * row_;
   for (std::int64_t c = 0; c < from_.channels; c += kLanes)
     winograd::transform<kSide, kSide>(
@@ -222,7 +222,7 @@ template <class T>
 void Winograd::make_gradient(const T* y, float* values, std::int64_t first, std::int64_t row,
                              const Pass& pass) const {
   Pixel<T> pixels[kOutputs * kOutputs];
-  pixels_of(place_of(first + row), 0, kOutputs, to_, y, pixels);
+  pixels_of(position_of(first + row), 0, kOutputs, to_, y, pixels);
   for (std::int64_t c = pass.begin(); c < pass.end(); c += kLanes) {
     float* out = values + at_panel(c - pass.begin(), row);
     winograd::transform<kOutputs, kSide>(
@@ -259,9 +259,10 @@ void Winograd::multiply_rows(const Scratch& s, std::int64_t slot, std::int64_t p
 template <class T>
 void Winograd::make_result(const float* products, T* y, std::int64_t first, std::int64_t row,
                            const Pass& pass) const {
-  const Place place = place_of(first + row);
-  const std::int64_t height = to_.height - place.row, width = to_.width - place.column;
-  T* out = y + ((place.image * to_.height + place.row) * to_.width + place.column) * to_.channels;
+  const Position position = position_of(first + row);
+  const std::int64_t height = to_.height - position.row, width = to_.width - position.column;
+  T* out = y + ((position.image * to_.height + position.row) * to_.width + position.column) *
+                   to_.channels;
   for (std::int64_t c = pass.begin(); c < pass.end(); c += kLanes) {
     const float* in = products + at_panel(c - pass.begin(), row);
     winograd::transform<kSide, kOutputs>(

@@ -37,15 +37,15 @@ class Winograd {
  private:
   struct Scratch;
   struct Pass;
-  struct Place;
+  struct Position;
   template <class T>
   struct Pixel;
   Scratch divide(void* scratch) const;
-  Place place_of(std::int64_t tile) const;
+  Position position_of(std::int64_t tile) const;
   std::int64_t rows_of(std::int64_t block) const;
   std::int64_t at_panel(std::int64_t channel, std::int64_t row) const;
   template <class T>
-  void pixels_of(const Place& place, std::int64_t offset, int side, const Images& images,
+  void pixels_of(const Position& position, std::int64_t offset, int side, const Images& images,
                  const T* data, Pixel<T>* pixels) const;
   template <class T>
   void make_windows(const T* w, float* windows, std::int64_t panel, std::int64_t channel,

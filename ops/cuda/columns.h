@@ -50,11 +50,12 @@ struct StripSums {
   static constexpr int room() { return kThreads * kSums * kPack * int{sizeof(double)}; }
 
   /// A row, and the offset of the thread's columns in it.
-  struct Place {
+  struct Position {
     std::int64_t row, at;
   };
   template <int N, class Known>
-  HETU_HD void add(const Known& known, Place first, Place apart, R (&sums)[kSums][kPack]) const {
+  HETU_HD void add(const Known& known, Position first, Position apart,
+                   R (&sums)[kSums][kPack]) const {
     typename Term::template Lanes<kPack> lanes[N];
     for (int n = 0; n < N; ++n)
       of.load(first.row + n * apart.row, first.at + n * apart.at, lanes[n]);
@@ -70,8 +71,8 @@ struct StripSums {
     constexpr int kRows = Term::kAtOnce;
     const auto known = of.template known<kPack>(column);
     const std::int64_t end = rows * columns;
-    const Place step = {apart, apart * columns};
-    Place now = {row, row * columns + column};
+    const Position step = {apart, apart * columns};
+    Position now = {row, row * columns + column};
     while (now.at < end) {
       R sums[kSums][kPack] = {};
       for (int turn = 0; turn < kRowsOfSum / kRows && now.at < end; ++turn) {

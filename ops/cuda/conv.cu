@@ -117,7 +117,7 @@ struct PutRowsOf {
   PlacedImages to;
   std::int64_t of_group, rows_of_group;
   HETU_HD void operator()(std::int64_t i) const {
-    const ImagePlace at = to.place(i);
+    const ImagePosition at = to.place(i);
     const std::int64_t row = at.image * to.plane() + at.pixel;
     const std::int64_t group = at.channel / of_group, column = at.channel % of_group;
     float value = rows[(group * rows_of_group + row) * of_group + column];

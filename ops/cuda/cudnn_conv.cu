@@ -147,38 +147,43 @@ class Convolution {
       : task_{what_makes(d), cpu::conv_shape(d), d.images, d.inputs[0].dtype, std::string(d.name)},
         result_(d.outputs[0].dtype),
         own_(own_kernel(d)) {
-    if (fits_padded(d)) ways_.emplace_back(padded(task_));
-    if (fits_as_it_is(d)) ways_.emplace_back(task_);
+    if (fits_padded(d)) candidates_.emplace_back(padded(task_));
+    if (fits_as_it_is(d)) candidates_.emplace_back(task_);
   }
 
   std::int64_t scratch_bytes() const {
     std::int64_t most = own_.scratch_bytes;
-    for (const Way& way : ways_) {
-      const std::int64_t images = pads(way) ? pixels() * kPack * dtype_bytes(task_.dtype) : 0;
-      most = std::max(most, weights_bytes(way) + images);
+    for (const Candidate& candidate : candidates_) {
+      const std::int64_t images = pads(candidate) ? pixels() * kPack * dtype_bytes(task_.dtype) : 0;
+      most = std::max(most, weights_bytes(candidate) + images);
     }
     return most;
   }
 
   void operator()(const KernelCall& c) const {
-    for (const Way& way : ways_)
-      if (way.conv.there(/*warns=*/&way == &ways_.back())) return run(way, c);
+    for (const Candidate& candidate : candidates_)
+      if (candidate.conv.there(/*warns=*/&candidate == &candidates_.back()))
+        return run(candidate, c);
     own_.run(c);
   }
 
  private:
-  struct Way {
+  struct Candidate {
     ConvTask task;  ///< as described to cuDNN
     CudnnConv conv;
-    explicit Way(const ConvTask& t) : task(t), conv(t) {}
+    explicit Candidate(const ConvTask& t) : task(t), conv(t) {}
   };
 
-  bool pads(const Way& way) const { return way.task.shape.x.channels != task_.shape.x.channels; }
-  bool turns(const Way& way) const {
-    return task_.layout != Layout::Plain &&
-           (pads(way) || (taps() > 1 && task_.shape.group_inputs() > 1));
+  bool pads(const Candidate& candidate) const {
+    return candidate.task.shape.x.channels != task_.shape.x.channels;
   }
-  bool moves_weights(const Way& way) const { return turns(way) || result_ != task_.dtype; }
+  bool turns(const Candidate& candidate) const {
+    return task_.layout != Layout::Plain &&
+           (pads(candidate) || (taps() > 1 && task_.shape.group_inputs() > 1));
+  }
+  bool moves_weights(const Candidate& candidate) const {
+    return turns(candidate) || result_ != task_.dtype;
+  }
 
   std::int64_t taps() const { return task_.shape.w.height * task_.shape.w.width; }
   std::int64_t pixels() const { return task_.shape.x.per_channel(); }
@@ -187,41 +192,42 @@ class Convolution {
   }
   /// Returns the scratch bytes of the weights, or of their gradient, in cuDNN's layout. They come
   /// first in scratch.
-  std::int64_t weights_bytes(const Way& way) const {
-    if (!moves_weights(way)) return 0;
-    return (weights(way.task) * dtype_bytes(task_.dtype) + 63) / 64 * 64;
+  std::int64_t weights_bytes(const Candidate& candidate) const {
+    if (!moves_weights(candidate)) return 0;
+    return (weights(candidate.task) * dtype_bytes(task_.dtype) + 63) / 64 * 64;
   }
 
-  void run(const Way& way, const KernelCall& c) const {
-    const bool moves = moves_weights(way);
+  void run(const Candidate& candidate, const KernelCall& c) const {
+    const bool moves = moves_weights(candidate);
     if (task_.makes == ConvMakes::Weights) {
-      way.conv(images(way, c), moves ? c.scratch : c.outputs[0], c.inputs[1]);
-      if (moves) turn(way, c.scratch, c.outputs[0], true);
+      candidate.conv(images(candidate, c), moves ? c.scratch : c.outputs[0], c.inputs[1]);
+      if (moves) turn(candidate, c.scratch, c.outputs[0], true);
       return;
     }
-    if (moves) turn(way, c.inputs[1], c.scratch, false);
+    if (moves) turn(candidate, c.inputs[1], c.scratch, false);
     const void* const w = moves ? c.scratch : c.inputs[1];
     if (task_.makes == ConvMakes::Output)
-      way.conv(images(way, c), w, c.outputs[0]);
+      candidate.conv(images(candidate, c), w, c.outputs[0]);
     else
-      way.conv(c.outputs[0], w, c.inputs[0]);
+      candidate.conv(c.outputs[0], w, c.inputs[0]);
   }
 
-  const void* images(const Way& way, const KernelCall& c) const {
-    if (!pads(way)) return c.inputs[0];
-    void* const to = static_cast<char*>(c.scratch) + weights_bytes(way);
+  const void* images(const Candidate& candidate, const KernelCall& c) const {
+    if (!pads(candidate)) return c.inputs[0];
+    void* const to = static_cast<char*>(c.scratch) + weights_bytes(candidate);
     for_each(pixels(), PadOf{c.in<std::uint16_t>(0), static_cast<std::uint16_t*>(to),
                              static_cast<int>(task_.shape.x.channels)});
     return to;
   }
 
-  void turn(const Way& way, const void* from, void* to, bool back) const {
+  void turn(const Candidate& candidate, const void* from, void* to, bool back) const {
     const DType dtype = task_.dtype, made = back ? result_ : dtype;
-    const std::int64_t count = weights(back ? task_ : way.task),
+    const std::int64_t count = weights(back ? task_ : candidate.task),
                        inputs = task_.shape.group_inputs();
     const TurnOf all =
-        turns(way)
-            ? TurnOf{{from, dtype}, {to, made}, inputs, way.task.shape.group_inputs(), taps(), back}
+        turns(candidate)
+            ? TurnOf{{from, dtype}, {to, made}, inputs, candidate.task.shape.group_inputs(),
+                     taps(),        back}
             : TurnOf{{from, dtype}, {to, made}, inputs * taps(), inputs * taps(), 1, back};
     const bool fits = is_narrow(dtype) && made == (back ? DType::Float32 : dtype);
     if (fits && (dtype == DType::BFloat16 ? turned_in_packs<BFloat16>(from, to, all, count)
@@ -233,7 +239,7 @@ class Convolution {
   ConvTask task_;
   DType result_;  ///< the node's dtype; cuDNN's fast engines for weight gradients give task_.dtype
   PreparedKernel own_;
-  std::vector<Way> ways_;  ///< the first one for which cuDNN has a plan runs
+  std::vector<Candidate> candidates_;  ///< the first one for which cuDNN has a plan runs
 };
 
 /// Returns true for convolutions without a bias, in one dtype. Gradients of weights may also be

@@ -49,7 +49,7 @@ bool has_cudnn();
 /// A convolution, run on the queue of the calling thread. Copies share a plan. The plan is chosen
 /// at the first run, because stages are compiled before a device is open. It is the first of the
 /// library's plans, ordered by estimated speed, that gives the same bits in every run and fits into
-/// the queue's workspace. For float32 without Bench::tf32 it must also compute in float32.
+/// the queue's workspace. For float32 without KernelContext::tf32 it must also compute in float32.
 class CudnnConv {
  public:
   explicit CudnnConv(const ConvTask& task);

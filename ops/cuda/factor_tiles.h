@@ -22,12 +22,12 @@ HETU_HD constexpr std::int64_t factor_tiles(std::int64_t side) {
 HETU_HD constexpr std::int64_t tiles_above(std::int64_t row) { return row * (row + 1) / 2; }
 
 /// The row and column of a tile.
-struct TilePlace {
+struct TilePosition {
   std::int64_t row = 0, column = 0;
 };
 
 /// Returns the position of tile t of the lower triangle. Tiles are numbered row by row.
-HETU_HD inline TilePlace place_in_triangle(std::int64_t t) {
+HETU_HD inline TilePosition position_in_triangle(std::int64_t t) {
   auto row = static_cast<std::int64_t>((std::sqrt(8.0 * static_cast<double>(t) + 1) - 1) / 2);
   while (tiles_above(row) > t) --row;  // corrects the rounding of the square root
   while (tiles_above(row + 1) <= t) ++row;

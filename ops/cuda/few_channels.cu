@@ -102,7 +102,7 @@ struct FewChannelsForward {
     for_threads([&](int thread) {
       unrolled<kTiles>([&](auto m) {
         unrolled<2>([&](auto half) {
-          const int pixel = m * kTileRows + Place::of(thread, 0, 2 * half).row;
+          const int pixel = m * kTileRows + Position::of(thread, 0, 2 * half).row;
           places.of(thread)[m][half] = s.place(t, pixel) + thread % 4 * 2;
         });
       });
@@ -161,7 +161,7 @@ struct FewChannelsForward {
       const int channel = first + thread % 4 * kPack;
       unrolled<kTiles>([&](auto m) {
         unrolled<2>([&](auto half) {
-          const int pixel = m * kTileRows + Place::of(thread, 0, 2 * half).row;
+          const int pixel = m * kTileRows + Position::of(thread, 0, 2 * half).row;
           if (pixel >= t.pixels) return;
           unrolled<Columns / 32>([&](auto q) {
             if (channel + q * 32 >= s.outputs) return;

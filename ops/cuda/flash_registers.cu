@@ -71,7 +71,7 @@ struct RegistersForward : FlashRegisters<T, Wide> {
       soften(scores, made, top, sum);
       if (this->run.drops)
         scores.each(
-            [&](const Place& p, float& x) { x = this->is_kept(decided.now, p) ? x : 0.0F; });
+            [&](const Position& p, float& x) { x = this->is_kept(decided.now, p) ? x : 0.0F; });
       Factor<T, kSide, true> weights(scores);
       add_product<false>(made, weights, block.template shared<T>(at.v[odd]), kStep);
       block.sync();
@@ -98,12 +98,12 @@ struct RegistersForward : FlashRegisters<T, Wide> {
   /// accordingly. Each lane keeps its own part of a row's sum.
   HETU_HD void soften(Scores& scores, Sums<Wide>& made, RowValues& top, RowValues& sum) const {
     RowValues highest = top;
-    scores.each([&](const Place& p, float& x) {
+    scores.each([&](const Position& p, float& x) {
       if (x > highest[p]) highest[p] = x;
     });
     highest.agree([](float a, float b) { return a > b ? a : b; });
     RowValues factor;
-    factor.each([&](const Place& p, float& x) {
+    factor.each([&](const Position& p, float& x) {
       const float now = highest[p];
       const float base = now == -HUGE_VALF ? 0.0F : now;  // a row that sees no key yet
       x = Base::power(top[p] - base);
@@ -111,8 +111,8 @@ struct RegistersForward : FlashRegisters<T, Wide> {
       highest[p] = base;
       sum[p] *= x;
     });
-    made.each([&](const Place& p, float& x) { x *= factor[p]; });
-    scores.each([&](const Place& p, float& x) {
+    made.each([&](const Position& p, float& x) { x *= factor[p]; });
+    scores.each([&](const Position& p, float& x) {
       x = Base::power(x - highest[p]);
       sum[p] += x;
     });
@@ -124,7 +124,7 @@ struct RegistersForward : FlashRegisters<T, Wide> {
     sum.agree([](float a, float b) { return a + b; });
     float* const of_rows = this->stats + 2 * this->row_of(first);
     RowValues factor;
-    factor.each([&](const Place& p, float& x) {
+    factor.each([&](const Position& p, float& x) {
       const bool any = sum[p] != 0;  // false if a query sees no key; the sum may be NaN
       const float inverse = any ? 1 / sum[p] : 0.0F;
       x = inverse * this->kept_scale();
@@ -132,7 +132,7 @@ struct RegistersForward : FlashRegisters<T, Wide> {
       of_rows[2 * p.row] = any ? top[p] : 0.0F;
       of_rows[2 * p.row + 1] = inverse;
     });
-    made.each([&](const Place& p, float& x) { x *= factor[p]; });
+    made.each([&](const Position& p, float& x) { x *= factor[p]; });
     this->put(block, made, staged, y + this->query(first), s.width, rows);
   }
 };

@@ -154,15 +154,15 @@ struct FlashRegisters : Flash<T> {
                      const std::int32_t* padding) const {
     const auto scale = static_cast<float>(s.scale);
     if (bias.shown == nullptr) {
-      scores.each([&](const Place&, float& x) { x *= scale; });
+      scores.each([&](const Position&, float& x) { x *= scale; });
     } else if (bias.mask.padding()) {
-      scores.each([&](const Place& p, float& x) {
+      scores.each([&](const Position& p, float& x) {
         const auto shown = static_cast<float>(padding[Turned ? p.row : p.column] - 1);
         x = x * scale + shown * 10000.0F;
       });
     } else {
       const bool adds = bias.mask.adds();
-      scores.each([&](const Place& p, float& x) {
+      scores.each([&](const Position& p, float& x) {
         const int i = Turned ? p.column : p.row, j = Turned ? p.row : p.column;
         x *= scale;
         if (i >= rows || j >= keys) return;
@@ -197,7 +197,7 @@ struct FlashRegisters : Flash<T> {
       std::uint32_t now = 0, next = 0;
       unrolled<8>([&](auto one) {  // two rows, and four columns modulo 16
         constexpr int half = one / 4, block = one / 2 % 2, side = one % 2;
-        const Place p = Place::of(thread, block, 2 * half + side);
+        const Position p = Position::of(thread, block, 2 * half + side);
         std::uint64_t others;
         const std::uint64_t numbers =
             four_numbers(stream, s.row(first.head, first.query + p.row) + key + p.column, others);
@@ -208,7 +208,7 @@ struct FlashRegisters : Flash<T> {
       decided.next.of(thread) = next;
     });
   }
-  HETU_HD static bool is_kept(const Kept& kept, const Place& p) {
+  HETU_HD static bool is_kept(const Kept& kept, const Position& p) {
     return (kept.of(p.thread) >> p.bit() & 1u) != 0;
   }
   /// Returns the factor for weights that dropout keeps.
@@ -217,10 +217,10 @@ struct FlashRegisters : Flash<T> {
  private:
   /// Returns the decisions from four numbers, for columns that are 16 apart, beginning in one of
   /// the first two blocks.
-  HETU_HD std::uint32_t bits_of(const Place& p, std::uint64_t numbers) const {
+  HETU_HD std::uint32_t bits_of(const Position& p, std::uint64_t numbers) const {
     std::uint32_t bits = 0;
     unrolled<4>([&](auto slot) {
-      const Place at = Place::of(p.thread, p.block + 2 * slot, 2 * p.half + p.side);
+      const Position at = Position::of(p.thread, p.block + 2 * slot, 2 * p.half + p.side);
       const auto number = static_cast<std::uint32_t>(numbers >> (16 * slot)) & 0xffffu;
       if (s.rate.keeps(number)) bits |= 1u << at.bit();
     });
@@ -239,7 +239,7 @@ struct FlashRegisters : Flash<T> {
     const std::int64_t ahead = s.causal ? 1 : s.window;
     const int end = near(ahead > 0 ? own + ahead : kFar), left = near(s.keys - key);
     const int begin = near(s.window > 0 ? own - s.window + 1 : -kFar);
-    scores.each([&](const Place& p, float& x) {
+    scores.each([&](const Position& p, float& x) {
       const int i = Turned ? p.column : p.row, j = Turned ? p.row : p.column;
       if (j - i < begin || j - i >= end || j >= left) x = -HUGE_VALF;
     });

@@ -95,7 +95,7 @@ struct RegistersQueryGrad : RegistersGrad<T, Wide> {
         products(block, first, rows, key, this->rows(key, seen.end, kSide), odd, scores,
                  of_weights);
         const auto scale = static_cast<float>(s.scale);
-        scores.each([&](const Place& p, float& x) {
+        scores.each([&](const Position& p, float& x) {
           const float grad =
               this->is_kept(decided.now, p) ? of_weights[p] * this->kept_scale() : 0.0F;
           x = Base::power(x - top[p]) * inverse[p] * (grad - total[p]) * scale;
@@ -104,7 +104,7 @@ struct RegistersQueryGrad : RegistersGrad<T, Wide> {
         add_product<false>(made, of_scores, block.template shared<T>(at.k[odd]), kStep);
       });
     }
-    total.each([&](const Place& p, float& x) {
+    total.each([&](const Position& p, float& x) {
       if (p.column == 0 && p.row < rows) this->totals[this->row_of(first) + p.row] = x;
     });
     this->put(block, made, q_tile, dq + this->query(first), s.width, rows);
@@ -127,7 +127,7 @@ struct RegistersQueryGrad : RegistersGrad<T, Wide> {
   HETU_HD void row_stats(const ScoreRow& first, int rows, RowValues& top,
                          RowValues& inverse) const {
     const float* const of_rows = this->stats + 2 * this->row_of(first);
-    top.each([&](const Place& p, float& x) {
+    top.each([&](const Position& p, float& x) {
       x = p.row < rows ? of_rows[2 * p.row] : 0.0F;
       inverse[p] = p.row < rows ? of_rows[2 * p.row + 1] : 0.0F;
     });
@@ -153,7 +153,7 @@ struct RegistersQueryGrad : RegistersGrad<T, Wide> {
     constexpr int kOf = 16 / sizeof(T), kLanes = 4;
     const int columns = static_cast<int>(s.columns);
     const T *const of_y = y + this->query(first), *const of_dy = this->dy + this->query(first);
-    total.each([&](const Place& p, float& sum) {
+    total.each([&](const Position& p, float& sum) {
       sum = 0;
       unrolled<Wide / (kLanes * kOf)>([&](auto n) {
         const int column = (n * kLanes + p.thread % kLanes) * kOf;
@@ -243,7 +243,7 @@ struct RegistersKeyGrad : RegistersGrad<T, Wide> {
       now = next;
       odd = !odd;
     }
-    to_v.each([&](const Place&, float& x) { x *= this->kept_scale(); });
+    to_v.each([&](const Position&, float& x) { x *= this->kept_scale(); });
     this->put(block, to_k, k_tile, dk + there, s.kv_width, keys);
     this->put(block, to_v, v_tile, dv + there, s.kv_width, keys);
   }
@@ -325,7 +325,7 @@ struct RegistersKeyGrad : RegistersGrad<T, Wide> {
     Kept kept;
     read_kept(block.template shared<std::uint32_t>(at.kept[odd]), kept);
     const float scale = static_cast<float>(s.scale), of_kept = this->kept_scale();
-    weights.each([&](const Place& p, float& x) {
+    weights.each([&](const Position& p, float& x) {
       float& grad = of_weights[p];
       const bool is = this->is_kept(kept, p);
       x = Base::power(x - of_rows[2 * p.column]) * of_rows[2 * p.column + 1];

@@ -8,7 +8,7 @@
 namespace hetu::cuda {
 
 /// The position of an element in a batch of images. `pixel` counts row by row.
-struct ImagePlace {
+struct ImagePosition {
   std::int64_t image, channel, pixel;
 };
 
@@ -35,7 +35,7 @@ struct PlacedImages {
     return image * of_image() + channel * channel_step + pixel * pixel_step;
   }
   /// Returns the position of element i of the memory.
-  HETU_HD ImagePlace place(std::int64_t i) const {
+  HETU_HD ImagePosition place(std::int64_t i) const {
     const std::int64_t image = quotient(i, of_image()), rest = i - image * of_image();
     if (pixel_step == 1 && channel_step == plane()) {
       const std::int64_t channel = quotient(rest, plane());

@@ -35,7 +35,7 @@ struct IndexRule {
   IndexRule(std::string_view name, std::int64_t below_this, std::int64_t ignored = 0)
       : node(kept_name(name)), below(below_this), ignore(ignored) {}
   /// Returns the check for the current run.
-  Indices now() const { return {bench().fault, node, below, ignore}; }
+  Indices now() const { return {kernel_context().fault, node, below, ignore}; }
 };
 
 }  // namespace hetu::cuda

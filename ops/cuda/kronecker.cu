@@ -191,7 +191,7 @@ struct EliminateBelow : TileWork {
 
   template <class Block>
   HETU_HD void operator()(const Block& block) const {
-    const TilePlace at = place_in_triangle(tiles_above(k + 1) + block.index());
+    const TilePosition at = position_in_triangle(tiles_above(k + 1) + block.index());
     const Operand factor{below + at.row * kSide * kSide, kSide, false};
     const Operand of_l{below + at.column * kSide * kSide, kSide, false};
     const Operand of_inverse{m.at(k, at.column), m.side, true};
@@ -217,7 +217,7 @@ struct MultiplyTriangles : TileWork {
 
   template <class Block>
   HETU_HD void operator()(const Block& block) const {
-    const TilePlace at = place_in_triangle(block.index());
+    const TilePosition at = position_in_triangle(block.index());
     for (std::int64_t l = at.row; l < m.side / kSide; ++l)
       multiply(block, {m.at(l, at.row), m.side, true}, {m.at(l, at.column), m.side, true},
                l > at.row);
@@ -264,7 +264,7 @@ class Products {
 };
 
 Products& products() {
-  std::shared_ptr<void>& kept = bench().products;
+  std::shared_ptr<void>& kept = kernel_context().products;
   if (!kept) kept = std::make_shared<Products>();
   return *static_cast<Products*>(kept.get());
 }
@@ -272,7 +272,7 @@ Products& products() {
 }  // namespace
 
 void invert_factors(const KroneckerCall& c) {
-  auto* const means = static_cast<double*>(bench().workspace);
+  auto* const means = static_cast<double*>(kernel_context().workspace);
   double* const parts = means + 2;
   sum_of(c.inputs, DiagonalOf{c.input_sum, c.inputs, c.input_scale / double(c.inputs)}, parts,
          means);

@@ -17,7 +17,7 @@ struct MaxPoolOf {
   std::int32_t* index;
   SlidingWindows w;
   HETU_HD void operator()(std::int64_t i) const {
-    const ImagePlace at = w.y.place(i * V);
+    const ImagePosition at = w.y.place(i * V);
     const std::int64_t row = quotient(at.pixel, w.y.width);
     const Cut rows = w.rows(row), columns = w.columns(at.pixel - row * w.y.width);
     float most[V] = {};
@@ -96,7 +96,7 @@ struct MaxPoolGradOf {
     PlacedImages squares = w.x;  // squares of kSide x kSide pixels; channels-last if kSide > 1
     squares.height = down();
     squares.width = across();
-    const ImagePlace at = squares.place(i * V);
+    const ImagePosition at = squares.place(i * V);
     const std::int64_t square_row = quotient(at.pixel, squares.width);
     const std::int64_t row = square_row * kSide,
                        column = (at.pixel - square_row * squares.width) * kSide;

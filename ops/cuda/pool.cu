@@ -37,7 +37,7 @@ struct PlaneShareOf {
   float* dx;
   PlacedImages to;
   HETU_HD void operator()(std::int64_t i) const {
-    const ImagePlace at = to.place(i);
+    const ImagePosition at = to.place(i);
     dx[i] = dy[at.image * to.channels + at.channel] / static_cast<float>(to.plane());
   }
 };
@@ -67,7 +67,7 @@ struct AvgPoolOf {
   float* y;
   MeanWindows w;
   HETU_HD void operator()(std::int64_t i) const {
-    const ImagePlace at = w.y.place(i);
+    const ImagePosition at = w.y.place(i);
     const Cut rows = w.rows(at.pixel / w.y.width), columns = w.columns(at.pixel % w.y.width);
     double sum = 0;
     for (std::int64_t p = rows.begin; p < rows.end; ++p)
@@ -82,7 +82,7 @@ struct AvgPoolGradOf {
   float* dx;
   MeanWindows w;
   HETU_HD void operator()(std::int64_t i) const {
-    const ImagePlace at = w.x.place(i);
+    const ImagePosition at = w.x.place(i);
     const Cut down = w.covering(at.pixel / w.x.width, w.y.height);
     const Cut across = w.covering(at.pixel % w.x.width, w.y.width);
     double sum = 0;
@@ -167,7 +167,7 @@ struct ResizeOf {
   float* y;
   Resizing r;
   HETU_HD void operator()(std::int64_t i) const {
-    const ImagePlace at = r.y.place(i);
+    const ImagePosition at = r.y.place(i);
     const Tap row = r.rows.tap(at.pixel / r.y.width), column = r.columns.tap(at.pixel % r.y.width);
     double sum = 0;
     for (std::int64_t p = row.first; p <= row.first + (row.share > 0 ? 1 : 0); ++p)
@@ -182,7 +182,7 @@ struct ResizeGradOf {
   float* dx;
   Resizing r;
   HETU_HD void operator()(std::int64_t i) const {
-    const ImagePlace at = r.x.place(i);
+    const ImagePosition at = r.x.place(i);
     const std::int64_t a = at.pixel / r.x.width, b = at.pixel % r.x.width;
     const Cut down = r.rows.seeing(a), across = r.columns.seeing(b);
     double sum = 0;

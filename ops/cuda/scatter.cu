@@ -61,7 +61,7 @@ struct TouchOf {
 
 /// Adds one batch of rows, whose sums fit into the workspace.
 void add_some(float* to, std::int64_t width, const RowsOf& from) {
-  auto* const first = static_cast<std::int32_t*>(bench().workspace);
+  auto* const first = static_cast<std::int32_t*>(kernel_context().workspace);
   std::int32_t *const next = first + from.count, *const heads = next + from.count;
   std::int32_t* const links = heads + from.count;
   auto* const sums = reinterpret_cast<float*>(links + from.count);

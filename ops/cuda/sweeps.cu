@@ -130,10 +130,10 @@ float* const* states_of(const SweepCall& p, float) { return p.state; }
 template <class State>
 void lamb_of(std::span<const SweepCall> calls) {
   sweep_of<LambMoments, State>(calls);
-  auto* const lengths = static_cast<float*>(bench().workspace);
+  auto* const lengths = static_cast<float*>(kernel_context().workspace);
   constexpr std::int64_t kLengths = 1024;  // bytes
   auto* const parts =
-      reinterpret_cast<double*>(static_cast<std::byte*>(bench().workspace) + kLengths);
+      reinterpret_cast<double*>(static_cast<std::byte*>(kernel_context().workspace) + kLengths);
   static_assert(LambChunks<State>::kMost * std::int64_t{sizeof(float)} <= kLengths);
   in_chunks(
       calls, LambChunks<State>(),

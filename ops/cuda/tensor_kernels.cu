@@ -36,8 +36,8 @@ struct SquareChunks : RowWork {
 
   HETU_HD static void load(const SquareParts::Part& of, std::int64_t begin, bool in_quads,
                            float (&x)[kAtOnce][kQuad]) {
-    constexpr std::int64_t kReach = (kAtOnce - 1) * kColumns * kQuad + kQuad;
-    if (in_quads && begin + kReach <= of.elements) {
+    constexpr std::int64_t kSpan = (kAtOnce - 1) * kColumns * kQuad + kQuad;
+    if (in_quads && begin + kSpan <= of.elements) {
       for (int q = 0; q < kAtOnce; ++q) load_quad(of.of.x + begin + q * kColumns * kQuad, x[q]);
       return;
     }
@@ -82,7 +82,7 @@ struct SquareTotals : RowWork {
 };
 
 void sums_of_squares(std::span<const SquaresCall> calls) {
-  auto* const parts = static_cast<double*>(bench().workspace);
+  auto* const parts = static_cast<double*>(kernel_context().workspace);
   in_chunks(
       calls, SquareParts(),
       [](SquareParts& chunks, const SquaresCall& p) {
@@ -131,7 +131,7 @@ struct TouchedSquare {
 
 void sum_of_squares_rows(const float* x, const TouchedRows& touched, double* result) {
   sum_of(touched.rows * touched.width, TouchedSquare{x, touched},
-         static_cast<double*>(bench().workspace), result);
+         static_cast<double*>(kernel_context().workspace), result);
 }
 
 struct FillOf {

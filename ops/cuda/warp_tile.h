@@ -32,10 +32,10 @@ HETU_HD constexpr void unrolled(const F& f) {
 /// The position of an element of a tile, and the thread that holds it. In its thread it is in block
 /// `block` of eight columns, in the lower or upper `half` of the warp's rows, and number `side` of
 /// two neighbours.
-struct Place {
+struct Position {
   int thread, block, half, side, row, column;
 
-  HETU_HD static constexpr Place of(int thread, int block, int r) {
+  HETU_HD static constexpr Position of(int thread, int block, int r) {
     const Spot spot = sum_spot(thread % kWarp, r);
     return {thread,
             block,
@@ -56,15 +56,15 @@ class RowValues {
       for (float& x : values_.of(thread).x) x = value;
     });
   }
-  HETU_HD float& operator[](const Place& p) { return values_.of(p.thread).x[p.half]; }
-  HETU_HD float operator[](const Place& p) const { return values_.of(p.thread).x[p.half]; }
+  HETU_HD float& operator[](const Position& p) { return values_.of(p.thread).x[p.half]; }
+  HETU_HD float operator[](const Position& p) const { return values_.of(p.thread).x[p.half]; }
 
   /// Calls f(position of the thread's first column in the row, value) for each row of a thread.
   template <class F>
   HETU_HD void each(const F& f) {
     for_threads([&](int thread) {
       unrolled<2>(
-          [&](auto half) { f(Place::of(thread, 0, 2 * half), values_.of(thread).x[half]); });
+          [&](auto half) { f(Position::of(thread, 0, 2 * half), values_.of(thread).x[half]); });
     });
   }
   /// Combines the values that the four lanes of a row hold, and gives the result to all four.
@@ -88,7 +88,7 @@ template <int Columns>
 class Sums {
  public:
   HETU_HD void fill(float value) {
-    each([&](const Place&, float& x) { x = value; });
+    each([&](const Position&, float& x) { x = value; });
   }
   /// Calls f(position, value) for every element, block by block within a thread.
   template <class F>
@@ -96,11 +96,13 @@ class Sums {
     for_threads([&](int thread) {
       unrolled<Columns / 8>([&](auto block) {
         unrolled<4>(
-            [&](auto r) { f(Place::of(thread, block, r), values_.of(thread).x[block][r]); });
+            [&](auto r) { f(Position::of(thread, block, r), values_.of(thread).x[block][r]); });
       });
     });
   }
-  HETU_HD float& operator[](const Place& p) { return of(p.thread, p.block)[2 * p.half + p.side]; }
+  HETU_HD float& operator[](const Position& p) {
+    return of(p.thread, p.block)[2 * p.half + p.side];
+  }
   /// Returns the thread's four elements of block `block`.
   HETU_HD float (&of(int thread, int block))[4] { return values_.of(thread).x[block]; }
 
@@ -110,7 +112,7 @@ class Sums {
     for_threads([&](int thread) {
       unrolled<Columns / 8>([&](auto block) {
         unrolled<2>([&](auto half) {
-          const Place p = Place::of(thread, block, 2 * half);
+          const Position p = Position::of(thread, block, 2 * half);
           const float(&x)[4] = of(thread, block);
           T* const to = tile + p.row * step + p.column;
           if constexpr (std::is_same_v<T, float>)

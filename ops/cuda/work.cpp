@@ -9,17 +9,17 @@
 namespace hetu::cuda {
 namespace {
 
-thread_local const Bench* here = nullptr;
+thread_local const KernelContext* here = nullptr;
 
 }  // namespace
 
-const Bench& bench() {
+const KernelContext& kernel_context() {
   HETU_ASSERT(here != nullptr);
   return *here;
 }
 
-const Bench* set_bench(const Bench* now) {
-  const Bench* before = here;
+const KernelContext* set_kernel_context(const KernelContext* now) {
+  const KernelContext* before = here;
   here = now;
   return before;
 }

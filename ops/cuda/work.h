@@ -57,7 +57,7 @@ struct Fault {
 
 /// The context in which a thread runs kernels: stream, libraries and scratch memory. A queue sets
 /// it around its work.
-struct Bench {
+struct KernelContext {
   void* stream = nullptr;  ///< cudaStream_t
   Fault* fault = nullptr;
   void* workspace = nullptr;   ///< kWorkspaceBytes on the device, shared by successive kernels
@@ -70,9 +70,9 @@ inline constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
 
 /// Returns the calling thread's context. Throws Internal if no queue has set it, because kernels
 /// must run on their device's queue.
-const Bench& bench();
+const KernelContext& kernel_context();
 /// Sets the calling thread's context and returns the previous one.
-const Bench* set_bench(const Bench* now);
+const KernelContext* set_kernel_context(const KernelContext* now);
 
 /// Returns a copy of a name that exists until the process ends, for Fault::node.
 const char* kept_name(std::string_view name);

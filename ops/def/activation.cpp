@@ -156,7 +156,7 @@ OpDef leaky_relu() {
 }
 
 std::vector<TensorType> infer_softmax(const InferArgs& a) {
-  want_rank(a, 0, 1);
+  check_rank(a, 0, 1);
   return same_as_input(a);
 }
 

@@ -36,55 +36,55 @@ std::vector<AttrSpec> attention_specs() {
 
 // Checks that input 0 is [batch, queries, width] and input 1 is [batch, keys, width of kv_heads
 // heads], and checks the attributes.
-void want_sizes(const InferArgs& a) {
+void check_sizes(const InferArgs& a) {
   const Shape &q = a.inputs[0].shape, &k = a.inputs[1].shape;
   const std::string &queries = input_name(a, 0), &keys = input_name(a, 1);
-  want(q.size() == 3 && q[1] >= 0 && q[2] >= 0, a, "{} must be [batch, tokens, width], got {}",
-       queries, to_string(a.inputs[0]));
+  check(q.size() == 3 && q[1] >= 0 && q[2] >= 0, a, "{} must be [batch, tokens, width], got {}",
+        queries, to_string(a.inputs[0]));
   const std::int64_t heads = a.attrs.integer("heads"), kv_heads = a.attrs.integer("kv_heads");
-  want(heads > 0 && q[2] % heads == 0, a, "heads must divide the width {} of {} {}, got {}", q[2],
-       queries, to_string(a.inputs[0]), heads);
-  want(kv_heads >= 0 && (kv_heads == 0 || heads % kv_heads == 0), a,
-       "kv_heads must divide the {} heads, got {}", heads, kv_heads);
+  check(heads > 0 && q[2] % heads == 0, a, "heads must divide the width {} of {} {}, got {}", q[2],
+        queries, to_string(a.inputs[0]), heads);
+  check(kv_heads >= 0 && (kv_heads == 0 || heads % kv_heads == 0), a,
+        "kv_heads must divide the {} heads, got {}", heads, kv_heads);
   const std::int64_t width = q[2] / heads * (kv_heads > 0 ? kv_heads : heads);
-  want(k.size() == 3 && k[0] == q[0] && k[1] >= 0 && k[2] == width, a,
-       "{} must be {} with any number of tokens {}, got {}", keys,
-       to_string(Shape{q[0], q[1], width}), to_fit(a, 0), to_string(a.inputs[1]));
+  check(k.size() == 3 && k[0] == q[0] && k[1] >= 0 && k[2] == width, a,
+        "{} must be {} with any number of tokens {}, got {}", keys,
+        to_string(Shape{q[0], q[1], width}), to_fit(a, 0), to_string(a.inputs[1]));
   const double p = a.attrs.real("dropout");
-  want(p >= 0 && p < 1, a, "dropout must be in [0, 1), got {}", p);
+  check(p >= 0 && p < 1, a, "dropout must be in [0, 1), got {}", p);
   const std::int64_t causal = a.attrs.integer("causal"), window = a.attrs.integer("window");
-  want(causal == 0 || causal == 1, a, "causal must be 0 or 1, got {}", causal);
-  want(window >= 0, a, "window must be >= 0, got {}", window);
+  check(causal == 0 || causal == 1, a, "causal must be 0 or 1, got {}", causal);
+  check(window >= 0, a, "window must be >= 0, got {}", window);
 }
 
-void want_qkv(const InferArgs& a) {
-  for (std::size_t i = 0; i < 3; ++i) want_dtype(a, i, DType::Float32);
-  want_sizes(a);
-  want_shape(a, 2, a.inputs[1].shape, to_fit(a, 1));
+void check_qkv(const InferArgs& a) {
+  for (std::size_t i = 0; i < 3; ++i) check_dtype(a, i, DType::Float32);
+  check_sizes(a);
+  check_shape(a, 2, a.inputs[1].shape, to_fit(a, 1));
 }
 
 // Checks the mask. int32 marks the padding of each sample, [batch, keys]. bool says which keys a
 // query attends to, and float32 is added to the scores. Both are [queries, keys], [batch, queries,
 // keys], or broadcast to [batch, heads, queries, keys] along the batch and the heads.
-void want_mask(const InferArgs& a, std::size_t at = 3) {
+void check_mask(const InferArgs& a, std::size_t at = 3) {
   if (a.inputs.size() <= at) return;
   const AttentionSizes s = attention_sizes(a);
   const std::int64_t batch = a.inputs[0].shape[0];
   const TensorType& mask = a.inputs[at];
   if (mask.dtype == DType::Int32) {
-    want_shape(a, at, {batch, s.keys}, to_fit(a, 0));
+    check_shape(a, at, {batch, s.keys}, to_fit(a, 0));
     return;
   }
-  want(mask.dtype == DType::Bool || mask.dtype == DType::Float32, a,
-       "mask is {}, wanted int32, bool or float32", to_string(mask));
+  check(mask.dtype == DType::Bool || mask.dtype == DType::Float32, a,
+        "mask is {}, wanted int32, bool or float32", to_string(mask));
   const Shape one = {s.queries, s.keys}, each = {batch, s.queries, s.keys};
   const Shape full = {batch, s.heads, s.queries, s.keys};
   const bool four = mask.shape.size() == 4 && broadcasts_to(mask.shape, full) &&
                     Shape(mask.shape.begin() + 2, mask.shape.end()) == one;
-  want(mask.shape == one || mask.shape == each || four, a,
-       "a {} mask must be {} or {} {}, or {} with 1 for the batch or heads; got {}",
-       dtype_name(mask.dtype), to_string(one), to_string(each), to_fit(a, 0), to_string(full),
-       to_string(mask));
+  check(mask.shape == one || mask.shape == each || four, a,
+        "a {} mask must be {} or {} {}, or {} with 1 for the batch or heads; got {}",
+        dtype_name(mask.dtype), to_string(one), to_string(each), to_fit(a, 0), to_string(full),
+        to_string(mask));
 }
 
 Shape probs_shape(const InferArgs& a) {
@@ -167,8 +167,8 @@ OpDef attention_op() {
       .outputs = {"y", "probs"},
       .attrs = attention_specs(),
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_qkv(a);
-        want_mask(a);
+        check_qkv(a);
+        check_mask(a);
         return {a.inputs[0], float32(probs_shape(a))};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
@@ -213,10 +213,10 @@ OpDef attention_grad() {
       .outputs = {"dq", "dk", "dv"},
       .attrs = gradient_specs(),
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_qkv(a);
-        want_shape(a, 3, probs_shape(a), to_fit(a, 0));
-        for (std::size_t i = 4; i < 6; ++i) want_shape(a, i, a.inputs[0].shape, to_fit(a, 0));
+        check_float(a);
+        check_qkv(a);
+        check_shape(a, 3, probs_shape(a), to_fit(a, 0));
+        for (std::size_t i = 4; i < 6; ++i) check_shape(a, i, a.inputs[0].shape, to_fit(a, 0));
         return {a.inputs[0], a.inputs[1], a.inputs[2]};
       },
       .flops = [](const InferArgs& a) { return 4 * product_flops(a); },
@@ -240,8 +240,8 @@ OpDef fused_attention() {
       "a query sees nothing; the fusing pass makes it.";
   def.outputs = {"y", "stats"};
   def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
-    want_qkv(a);
-    want_mask(a);
+    check_qkv(a);
+    check_mask(a);
     return {a.inputs[0], float32(stats_shape(a))};
   };
   def.grad = nullptr;
@@ -268,11 +268,11 @@ OpDef fused_attention_grad() {
       .outputs = {"dq", "dk", "dv"},
       .attrs = gradient_specs(),
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_qkv(a);
-        for (std::size_t i = 3; i < 6; ++i) want_dtype(a, i, DType::Float32);
-        want_shape(a, 3, stats_shape(a), to_fit(a, 0));
-        for (std::size_t i = 4; i < 6; ++i) want_shape(a, i, a.inputs[0].shape, to_fit(a, 0));
-        want_mask(a, 6);
+        check_qkv(a);
+        for (std::size_t i = 3; i < 6; ++i) check_dtype(a, i, DType::Float32);
+        check_shape(a, 3, stats_shape(a), to_fit(a, 0));
+        for (std::size_t i = 4; i < 6; ++i) check_shape(a, i, a.inputs[0].shape, to_fit(a, 0));
+        check_mask(a, 6);
         return {a.inputs[0], a.inputs[1], a.inputs[2]};
       },
       .flops = [](const InferArgs& a) { return 5 * product_flops(a); },
@@ -299,9 +299,9 @@ OpDef attention_scores_grad() {
       .outputs = {"dscores"},
       .attrs = gradient_specs(),
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_sizes(a);
-        want_shape(a, 2, probs_shape(a), to_fit(a, 0));
+        check_float(a);
+        check_sizes(a);
+        check_shape(a, 2, probs_shape(a), to_fit(a, 0));
         return {a.inputs[2]};
       },
       .flops = product_flops,

@@ -25,11 +25,11 @@ std::size_t static_axis(const InferArgs& a) {
   const Shape& shape = a.inputs[0].shape;
   const std::int64_t given = a.attrs.integer("axis");
   const std::int64_t axis = axis_from_first(given, shape.size());
-  want(axis >= 0 && axis < static_cast<std::int64_t>(shape.size()), a,
-       "{} {} has {} axes, there is no axis {}", input_name(a, 0), to_string(a.inputs[0]),
-       shape.size(), given);
-  want(shape[axis] >= 0, a, "axis {} of {} {} is the batch, which stays whole", given,
-       input_name(a, 0), to_string(a.inputs[0]));
+  check(axis >= 0 && axis < static_cast<std::int64_t>(shape.size()), a,
+        "{} {} has {} axes, there is no axis {}", input_name(a, 0), to_string(a.inputs[0]),
+        shape.size(), given);
+  check(shape[axis] >= 0, a, "axis {} of {} {} is the batch, which stays whole", given,
+        input_name(a, 0), to_string(a.inputs[0]));
   return static_cast<std::size_t>(axis);
 }
 
@@ -45,9 +45,9 @@ std::vector<TensorType> infer_concat(const InferArgs& a) {
     const TensorType& next = a.inputs[i];
     Shape fits = next.shape;
     if (fits.size() == out.shape.size()) fits[axis] = out.shape[axis];
-    want(next.dtype == out.dtype && fits == out.shape && next.shape[axis] >= 0, a,
-         "input {} must be {}, as the first, but for axis {}; got {}", i, to_string(a.inputs[0]),
-         a.attrs.integer("axis"), to_string(next));
+    check(next.dtype == out.dtype && fits == out.shape && next.shape[axis] >= 0, a,
+          "input {} must be {}, as the first, but for axis {}; got {}", i, to_string(a.inputs[0]),
+          a.attrs.integer("axis"), to_string(next));
     out.shape[axis] += next.shape[axis];
     fits[axis] = out.shape[axis];
   }
@@ -105,11 +105,11 @@ OpDef slice() {
         TensorType out = a.inputs[0];
         const std::int64_t first = a.attrs.integer("first"), size = a.attrs.integer("size");
         const std::int64_t step = a.attrs.integer("step");
-        want(step >= 1, a, "step must be >= 1, got {}", step);
+        check(step >= 1, a, "step must be >= 1, got {}", step);
         const std::int64_t end = size > 0 ? first + (size - 1) * step + 1 : first;
-        want(first >= 0 && size >= 0 && end <= out.shape[axis], a,
-             "places {} to {} are not all on axis {} of x {}", first, end, a.attrs.integer("axis"),
-             to_string(a.inputs[0]));
+        check(first >= 0 && size >= 0 && end <= out.shape[axis], a,
+              "places {} to {} are not all on axis {} of x {}", first, end, a.attrs.integer("axis"),
+              to_string(a.inputs[0]));
         out.shape[axis] = size;
         return {out};
       },
@@ -149,14 +149,14 @@ OpDef slice_grad() {
                 axis_spec(-1, false),
                 {"step", std::int64_t{1}, false, "from one place to the next, >= 1"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
+        check_float(a);
         const std::size_t axis = static_axis(a);
         Shape shape = a.inputs[0].shape;
         const std::int64_t first = a.attrs.integer("first"), width = a.attrs.integer("width");
         const std::int64_t step = a.attrs.integer("step"), size = shape[axis];
-        want(first >= 0 && step >= 1 && width >= (size > 0 ? first + (size - 1) * step + 1 : 0), a,
-             "dy {} does not fit an axis of {} places from place {} on", to_string(a.inputs[0]),
-             width, first);
+        check(first >= 0 && step >= 1 && width >= (size > 0 ? first + (size - 1) * step + 1 : 0), a,
+              "dy {} does not fit an axis of {} places from place {} on", to_string(a.inputs[0]),
+              width, first);
         shape[axis] = width;
         return {float32(shape)};
       },
@@ -182,11 +182,11 @@ OpDef pad() {
                 {"after", std::int64_t{0}, true, "places, >= 0"},
                 {"value", 0.0, false, "in the new places"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
+        check_float(a);
         const std::size_t axis = static_axis(a);
         const std::int64_t before = a.attrs.integer("before"), after = a.attrs.integer("after");
-        want(before >= 0 && after >= 0, a, "before and after must be >= 0, got {} and {}", before,
-             after);
+        check(before >= 0 && after >= 0, a, "before and after must be >= 0, got {} and {}", before,
+              after);
         Shape shape = a.inputs[0].shape;
         shape[axis] += before + after;
         return {float32(shape)};
@@ -238,7 +238,7 @@ OpDef cumsum() {
       .inputs = {"x"},
       .attrs = {axis_spec(-1, false), {"reverse", std::int64_t{0}, false, "1: those after it"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
+        check_float(a);
         static_axis(a);
         return {a.inputs[0]};
       },
@@ -265,11 +265,11 @@ OpDef argmax() {
       .inputs = {"x"},
       .attrs = {axis_spec(-1, false)},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
+        check_float(a);
         const std::size_t axis = static_axis(a);
         Shape shape = a.inputs[0].shape;
-        want(shape[axis] > 0, a, "axis {} of x {} has no elements", a.attrs.integer("axis"),
-             to_string(a.inputs[0]));
+        check(shape[axis] > 0, a, "axis {} of x {} has no elements", a.attrs.integer("axis"),
+              to_string(a.inputs[0]));
         shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
         return {int32(shape)};
       },
@@ -292,14 +292,14 @@ OpDef top_k() {
       .outputs = {"values", "places"},
       .attrs = {{"k", std::int64_t{1}, true, "how many"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_rank(a, 0, 1);
+        check_float(a);
+        check_rank(a, 0, 1);
         Shape shape = a.inputs[0].shape;
         const std::int64_t k = a.attrs.integer("k");
-        want(shape.back() >= 0, a, "the last axis of x {} is the batch, which stays whole",
-             to_string(a.inputs[0]));
-        want(k >= 1 && k <= shape.back(), a, "k must be 1 to {} for x {}, got {}", shape.back(),
-             to_string(a.inputs[0]), k);
+        check(shape.back() >= 0, a, "the last axis of x {} is the batch, which stays whole",
+              to_string(a.inputs[0]));
+        check(k >= 1 && k <= shape.back(), a, "k must be 1 to {} for x {}, got {}", shape.back(),
+              to_string(a.inputs[0]), k);
         shape.back() = k;
         return {float32(shape), int32(shape)};
       },
@@ -325,10 +325,10 @@ OpDef top_k_grad() {
       .outputs = {"dx"},
       .attrs = {{"width", std::int64_t{1}, true, "length of the last axis"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_dtype(a, 0, DType::Int32);
-        want_dtype(a, 1, DType::Float32);
-        want_rank(a, 0, 1);
-        want_shape(a, 1, a.inputs[0].shape, to_fit(a, 0));
+        check_dtype(a, 0, DType::Int32);
+        check_dtype(a, 1, DType::Float32);
+        check_rank(a, 0, 1);
+        check_shape(a, 1, a.inputs[0].shape, to_fit(a, 0));
         Shape shape = a.inputs[0].shape;
         shape.back() = a.attrs.integer("width");
         return {float32(shape)};

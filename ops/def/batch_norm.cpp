@@ -10,27 +10,27 @@ using Values = std::vector<ValueId>;
 const AttrSpec kEpsilon = {"epsilon", 1e-5, false, "added to the variance"};
 
 // Checks that `count` inputs from `first` on have one element per channel of input 0.
-void want_per_channel(const InferArgs& a, std::size_t first, std::size_t count) {
+void check_per_channel(const InferArgs& a, std::size_t first, std::size_t count) {
   for (std::size_t i = first; i < first + count; ++i) {
-    want_shape(a, i, {a.inputs[0].shape[1]}, to_fit(a, 0));
+    check_shape(a, i, {a.inputs[0].shape[1]}, to_fit(a, 0));
   }
 }
 
-void want_epsilon(const InferArgs& a) {
-  want(a.attrs.real("epsilon") >= 0, a, "epsilon must be >= 0, got {}", a.attrs.real("epsilon"));
+void check_epsilon(const InferArgs& a) {
+  check(a.attrs.real("epsilon") >= 0, a, "epsilon must be >= 0, got {}", a.attrs.real("epsilon"));
 }
 
 const std::vector<std::string> kForward = {"x", "gamma", "beta", "running_mean", "running_var"};
 const std::vector<std::string> kResults = {"y", "mean", "variance", "next_mean", "next_var"};
 
 std::vector<TensorType> infer_batch_norm(const InferArgs& a) {
-  want_float(a);
-  want_images(a, 0);
-  want_per_channel(a, 1, 4);
-  if (a.inputs.size() > 5) want_shape(a, 5, a.inputs[0].shape, to_fit(a, 0));
-  want_epsilon(a);
+  check_float(a);
+  check_images(a, 0);
+  check_per_channel(a, 1, 4);
+  if (a.inputs.size() > 5) check_shape(a, 5, a.inputs[0].shape, to_fit(a, 0));
+  check_epsilon(a);
   const double momentum = a.attrs.real("momentum");
-  want(momentum >= 0 && momentum <= 1, a, "momentum must be in [0, 1], got {}", momentum);
+  check(momentum >= 0 && momentum <= 1, a, "momentum must be in [0, 1], got {}", momentum);
   const TensorType channels = float32({a.inputs[0].shape[1]});
   return {a.inputs[0], channels, channels, channels, channels};
 }
@@ -98,11 +98,11 @@ OpDef backward(const std::string& name, const std::string& doc, bool relu) {
       .attrs = {kEpsilon},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const std::size_t dy = a.inputs.size() - 1;
-        want_float(a);
-        want_images(a, 0);
-        want_per_channel(a, 1, dy - 1);
-        want_shape(a, dy, a.inputs[0].shape, to_fit(a, 0));
-        want_epsilon(a);
+        check_float(a);
+        check_images(a, 0);
+        check_per_channel(a, 1, dy - 1);
+        check_shape(a, dy, a.inputs[0].shape, to_fit(a, 0));
+        check_epsilon(a);
         const TensorType channels = float32({a.inputs[0].shape[1]});
         return {a.inputs[0], channels, channels};
       },
@@ -151,11 +151,11 @@ OpDef batch_norm_add_relu_grad() {
   def.inputs = {"x", "gamma", "mean", "variance", "y", "dy", "more"};
   def.outputs.push_back("dskip");
   def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
-    want_float(a);
-    want_images(a, 0);
-    want_per_channel(a, 1, 3);
-    for (const std::size_t i : {4, 5, 6}) want_shape(a, i, a.inputs[0].shape, to_fit(a, 0));
-    want_epsilon(a);
+    check_float(a);
+    check_images(a, 0);
+    check_per_channel(a, 1, 3);
+    for (const std::size_t i : {4, 5, 6}) check_shape(a, i, a.inputs[0].shape, to_fit(a, 0));
+    check_epsilon(a);
     const TensorType channels = float32({a.inputs[0].shape[1]});
     return {a.inputs[0], channels, channels, a.inputs[5]};
   };
@@ -172,8 +172,8 @@ OpDef count_up() {
           "2^24).",
       .inputs = {"x"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_shape(a, 0, {}, "(a scalar)");
+        check_float(a);
+        check_shape(a, 0, {}, "(a scalar)");
         return {a.inputs[0]};
       },
       .samples = {{.shapes = {{}}}},

@@ -37,9 +37,9 @@ std::vector<Sample> pairs(DType dtype = DType::Float32, bool positive = false) {
 
 void want_float32_or_int32(const InferArgs& a) {
   const DType dtype = a.inputs[0].dtype;
-  want((dtype == DType::Float32 || dtype == DType::Int32) && a.inputs[1].dtype == dtype, a,
-       "a and b must have one dtype, float32 or int32, got {} and {}; use cast",
-       to_string(a.inputs[0]), to_string(a.inputs[1]));
+  check((dtype == DType::Float32 || dtype == DType::Int32) && a.inputs[1].dtype == dtype, a,
+        "a and b must have one dtype, float32 or int32, got {} and {}; use cast",
+        to_string(a.inputs[0]), to_string(a.inputs[1]));
 }
 
 Shape shape_of(const Builder& b, const GradArgs& g, std::size_t i) {
@@ -195,7 +195,7 @@ OpDef comparison(const std::string& name, const std::string& sign) {
 }
 
 std::vector<TensorType> infer_logical(const InferArgs& a) {
-  for (std::size_t i = 0; i < a.inputs.size(); ++i) want_dtype(a, i, DType::Bool);
+  for (std::size_t i = 0; i < a.inputs.size(); ++i) check_dtype(a, i, DType::Bool);
   return {{DType::Bool, broadcast_inputs(a)}};
 }
 
@@ -240,9 +240,9 @@ OpDef where() {
               "NumPy; what is not taken has gradient 0, even if it is NaN.",
           .inputs = {"condition", "a", "b"},
           .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-            want_dtype(a, 0, DType::Bool);
-            want_dtype(a, 1, DType::Float32);
-            want_dtype(a, 2, DType::Float32);
+            check_dtype(a, 0, DType::Bool);
+            check_dtype(a, 1, DType::Float32);
+            check_dtype(a, 2, DType::Float32);
             return {float32(broadcast_inputs(a))};
           },
           .grad = [](Builder& b, const GradArgs& g) -> Values {

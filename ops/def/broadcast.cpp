@@ -33,11 +33,11 @@ Shape broadcast_inputs(const InferArgs& a, std::size_t first) {
       // Finds the input that determined the length so far, for the message.
       std::size_t of = first;
       while (of < i && from_last(a.inputs[of].shape, k) != x) ++of;
-      want(x == y || x == 1 || y == 1, a,
-           "{} {} and {} {} do not broadcast: {} and {} on axis {} from the last; they must be "
-           "equal, or one of them 1",
-           input_name(a, of), to_string(a.inputs[of]), input_name(a, i), to_string(a.inputs[i]),
-           length(x), length(y), k + 1);
+      check(x == y || x == 1 || y == 1, a,
+            "{} {} and {} {} do not broadcast: {} and {} on axis {} from the last; they must be "
+            "equal, or one of them 1",
+            input_name(a, of), to_string(a.inputs[of]), input_name(a, i), to_string(a.inputs[i]),
+            length(x), length(y), k + 1);
       joined[joined.size() - 1 - k] = x == 1 ? y : x;
     }
     out = std::move(joined);
@@ -75,7 +75,7 @@ ValueId number(Builder& b, double value) {
 }
 
 std::vector<TensorType> infer_broadcast(const InferArgs& a) {
-  want_float(a);
+  check_float(a);
   return {float32(broadcast_inputs(a))};
 }
 
@@ -88,12 +88,12 @@ Shape reduced_axes(const InferArgs& a) {
   const Shape& x = a.inputs[0].shape;
   const Shape& given = a.attrs.integers("axes");
   for (const std::int64_t axis : given) {
-    want(axis >= -rank_of(x) && axis < rank_of(x), a, "x {} has {} axes, there is no axis {}",
-         to_string(a.inputs[0]), x.size(), axis);
+    check(axis >= -rank_of(x) && axis < rank_of(x), a, "x {} has {} axes, there is no axis {}",
+          to_string(a.inputs[0]), x.size(), axis);
   }
   Shape axes = reduced_axes(a.attrs, x);
-  want(std::adjacent_find(axes.begin(), axes.end()) == axes.end(), a,
-       "axes [{}] name an axis of x {} twice", fmt::join(given, ", "), to_string(a.inputs[0]));
+  check(std::adjacent_find(axes.begin(), axes.end()) == axes.end(), a,
+        "axes [{}] name an axis of x {} twice", fmt::join(given, ", "), to_string(a.inputs[0]));
   return axes;
 }
 

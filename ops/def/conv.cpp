@@ -17,7 +17,7 @@ const AttrSpec kDilation = {"dilation", std::int64_t{1}, false,
 // Returns the number of elements that a dilated window spans along an axis. Checks the dilation.
 std::int64_t span(const InferArgs& a, std::int64_t kernel) {
   const std::int64_t dilation = a.attrs.integer("dilation");
-  want(dilation >= 1, a, "dilation must be >= 1, got {}", dilation);
+  check(dilation >= 1, a, "dilation must be >= 1, got {}", dilation);
   return dilation * (kernel - 1) + 1;
 }
 
@@ -33,21 +33,21 @@ Shape conv_output(const InferArgs& a, const Shape& x, const Shape& w) {
 
 std::int64_t groups_of(const InferArgs& a, std::int64_t inputs, std::int64_t outputs) {
   const std::int64_t groups = a.attrs.integer("groups");
-  want(groups >= 1 && inputs % groups == 0 && outputs % groups == 0, a,
-       "groups must divide {} channels of x and {} of y, got {}", inputs, outputs, groups);
+  check(groups >= 1 && inputs % groups == 0 && outputs % groups == 0, a,
+        "groups must divide {} channels of x and {} of y, got {}", inputs, outputs, groups);
   return groups;
 }
 
-void want_weights(const InferArgs& a, std::size_t i, std::int64_t channels) {
+void check_weights(const InferArgs& a, std::size_t i, std::int64_t channels) {
   const Shape& w = a.inputs[i].shape;
   const std::int64_t groups = groups_of(a, channels, w.size() == 4 ? w[0] : 0);
-  want(w.size() == 4 && w[1] == channels / groups && w[2] > 0 && w[3] > 0, a,
-       "w must be [out, {}, kernel height, kernel width], got {}", channels / groups,
-       to_string(a.inputs[i]));
+  check(w.size() == 4 && w[1] == channels / groups && w[2] > 0 && w[3] > 0, a,
+        "w must be [out, {}, kernel height, kernel width], got {}", channels / groups,
+        to_string(a.inputs[i]));
 }
 
-void want_bias(const InferArgs& a, std::int64_t channels) {
-  if (a.inputs.size() > 2) want_shape(a, 2, {channels}, to_fit(a, 1));
+void check_bias(const InferArgs& a, std::int64_t channels) {
+  if (a.inputs.size() > 2) check_shape(a, 2, {channels}, to_fit(a, 1));
 }
 
 // Adds the gradient of the bias, if there is one: dy summed over all axes but the channels.
@@ -78,10 +78,10 @@ OpDef conv2d() {
       .optional_inputs = {"b"},
       .attrs = {kStride, kPadding, kGroups, kDilation},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_images(a, 0);
-        want_weights(a, 1, a.inputs[0].shape[1]);
-        want_bias(a, a.inputs[1].shape[0]);
+        check_float(a);
+        check_images(a, 0);
+        check_weights(a, 1, a.inputs[0].shape[1]);
+        check_bias(a, a.inputs[1].shape[0]);
         return {float32(conv_output(a, a.inputs[0].shape, a.inputs[1].shape))};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
@@ -124,8 +124,8 @@ const AttrSpec kHeightOfW = {"height", std::int64_t{0}, true, "height of the win
 const AttrSpec kWidthOfW = {"width", std::int64_t{0}, true, "width of the window"};
 
 // Checks that dy has the shape of conv2d's output for these images and weights.
-void want_dy(const InferArgs& a, std::size_t dy, const Shape& x, const Shape& w) {
-  want_shape(a, dy, conv_output(a, x, w), "by stride, padding, height and width");
+void check_dy(const InferArgs& a, std::size_t dy, const Shape& x, const Shape& w) {
+  check_shape(a, dy, conv_output(a, x, w), "by stride, padding, height and width");
 }
 
 OpDef conv2d_input_grad() {
@@ -136,14 +136,14 @@ OpDef conv2d_input_grad() {
       .outputs = {"dx"},
       .attrs = {kStride, kPadding, kGroups, kDilation, kHeightOfX, kWidthOfX},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_images(a, 0);
-        want_images(a, 1);
+        check_float(a);
+        check_images(a, 0);
+        check_images(a, 1);
         const Shape& w = a.inputs[1].shape;
         const std::int64_t channels = w[1] * groups_of(a, 0, w[0]);
         const Shape x = {a.inputs[0].shape[0], channels, a.attrs.integer("height"),
                          a.attrs.integer("width")};
-        want_dy(a, 0, x, w);
+        check_dy(a, 0, x, w);
         return {float32(x)};
       },
       .flops =
@@ -181,13 +181,13 @@ OpDef conv2d_weight_grad() {
       .outputs = {"dw"},
       .attrs = {kStride, kPadding, kGroups, kDilation, kHeightOfW, kWidthOfW},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_images(a, 0);
-        want_images(a, 1);
+        check_float(a);
+        check_images(a, 0);
+        check_images(a, 1);
         const std::int64_t in = a.inputs[0].shape[1], out = a.inputs[1].shape[1];
         const Shape w = {out, in / groups_of(a, in, out), a.attrs.integer("height"),
                          a.attrs.integer("width")};
-        want_dy(a, 1, a.inputs[0].shape, w);
+        check_dy(a, 1, a.inputs[0].shape, w);
         return {float32(w)};
       },
       .flops =
@@ -242,17 +242,17 @@ OpDef conv2d_factor() {
                 kWidthOfW,
                 {"mean", std::int64_t{0}, false, "1: the mean over the windows of a sample"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_images(a, 0);
+        check_float(a);
+        check_images(a, 0);
         const Shape& x = a.inputs[0].shape;
         const std::int64_t height = a.attrs.integer("height"), width = a.attrs.integer("width");
-        want(height > 0 && width > 0, a, "a window has at least one row and column, got {} x {}",
-             height, width);
+        check(height > 0 && width > 0, a, "a window has at least one row and column, got {} x {}",
+              height, width);
         window_count(a, x[2], span(a, height));
         window_count(a, x[3], span(a, width));
         const std::int64_t mean = a.attrs.integer("mean"), side = x[1] * height * width;
-        want(mean == 0 || mean == 1, a, "mean must be 0 or 1, got {}", mean);
-        want_shape(a, 1, {side, side}, "by channels, height and width");
+        check(mean == 0 || mean == 1, a, "mean must be 0 or 1, got {}", mean);
+        check_shape(a, 1, {side, side}, "by channels, height and width");
         return {float32({side, side})};
       },
       .flops =
@@ -290,13 +290,13 @@ OpDef conv2d_factor() {
 std::int64_t covered(const InferArgs& a, std::int64_t count, std::int64_t kernel) {
   const std::int64_t stride = a.attrs.integer("stride"), padding = a.attrs.integer("padding");
   const std::int64_t more = a.attrs.integer("output_padding");
-  want(stride >= 1, a, "stride must be >= 1, got {}", stride);
-  want(padding >= 0, a, "padding must be >= 0, got {}", padding);
-  want(more >= 0 && more < stride, a, "output_padding must be in [0, {}), the stride, got {}",
-       stride, more);
+  check(stride >= 1, a, "stride must be >= 1, got {}", stride);
+  check(padding >= 0, a, "padding must be >= 0, got {}", padding);
+  check(more >= 0 && more < stride, a, "output_padding must be in [0, {}), the stride, got {}",
+        stride, more);
   const std::int64_t size = (count - 1) * stride - 2 * padding + span(a, kernel) + more;
-  want(size >= 1, a, "nothing is left of {} windows of {} without a padding of {}", count, kernel,
-       padding);
+  check(size >= 1, a, "nothing is left of {} windows of {} without a padding of {}", count, kernel,
+        padding);
   return size;
 }
 
@@ -324,14 +324,14 @@ OpDef conv_transpose2d() {
                 kGroups,
                 kDilation},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_images(a, 0);
-        want_images(a, 1);
+        check_float(a);
+        check_images(a, 0);
+        check_images(a, 1);
         const Shape &x = a.inputs[0].shape, &w = a.inputs[1].shape;
-        want(w[0] == x[1], a, "w must be [{}, out, kernel height, kernel width], got {}", x[1],
-             to_string(a.inputs[1]));
+        check(w[0] == x[1], a, "w must be [{}, out, kernel height, kernel width], got {}", x[1],
+              to_string(a.inputs[1]));
         const std::int64_t channels = w[1] * groups_of(a, x[1], 0);
-        want_bias(a, channels);
+        check_bias(a, channels);
         return {float32({x[0], channels, covered(a, x[2], w[2]), covered(a, x[3], w[3])})};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {

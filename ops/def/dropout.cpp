@@ -11,9 +11,9 @@ using Values = std::vector<ValueId>;
 const AttrSpec kP = {"p", 0.1, true, "probability of a 0, in [0, 1)"};
 
 std::vector<TensorType> infer(const InferArgs& a) {
-  want_rank(a, 0, 1);
+  check_rank(a, 0, 1);
   const double p = a.attrs.real("p");
-  want(p >= 0 && p < 1, a, "p must be in [0, 1), got {}", p);
+  check(p >= 0 && p < 1, a, "p must be in [0, 1), got {}", p);
   return same_as_input(a);
 }
 

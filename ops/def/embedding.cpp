@@ -14,10 +14,10 @@ OpDef embedding_op() {
       .doc = "The rows of table that ids name; an id out of range is an error when it runs.",
       .inputs = {"table", "ids"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_dtype(a, 0, DType::Float32);
-        want(a.inputs[0].shape.size() == 2 && !is_symbolic(a.inputs[0].shape), a,
-             "table must be [rows, width], got {}", to_string(a.inputs[0]));
-        want_dtype(a, 1, DType::Int32);
+        check_dtype(a, 0, DType::Float32);
+        check(a.inputs[0].shape.size() == 2 && !is_symbolic(a.inputs[0].shape), a,
+              "table must be [rows, width], got {}", to_string(a.inputs[0]));
+        check_dtype(a, 1, DType::Int32);
         Shape shape = a.inputs[1].shape;
         shape.push_back(a.inputs[0].shape[1]);
         return {float32(shape)};
@@ -47,13 +47,14 @@ OpDef embedding_grad() {
       .outputs = {"dtable"},
       .attrs = {{"rows", std::int64_t{1}, true, "rows of the table"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_dtype(a, 0, DType::Int32);
-        want_dtype(a, 1, DType::Float32);
-        want_rank(a, 1, 1);
-        want(rows(a.inputs[1].shape) == a.inputs[0].shape, a,
-             "dy must have the shape of ids {} and a width, got {}", to_string(a.inputs[0]),
-             to_string(a.inputs[1]));
-        want(a.attrs.integer("rows") >= 0, a, "rows must be >= 0, got {}", a.attrs.integer("rows"));
+        check_dtype(a, 0, DType::Int32);
+        check_dtype(a, 1, DType::Float32);
+        check_rank(a, 1, 1);
+        check(rows(a.inputs[1].shape) == a.inputs[0].shape, a,
+              "dy must have the shape of ids {} and a width, got {}", to_string(a.inputs[0]),
+              to_string(a.inputs[1]));
+        check(a.attrs.integer("rows") >= 0, a, "rows must be >= 0, got {}",
+              a.attrs.integer("rows"));
         return {float32({a.attrs.integer("rows"), a.inputs[1].shape.back()})};
       },
       .flops = [](const InferArgs& a) { return elements(a.inputs[1]); },
@@ -78,9 +79,9 @@ OpDef positions() {
           "The place of each element along the last dimension, from 0: [0, 1, 2, …] in every row.",
       .inputs = {"like"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_rank(a, 0, 1);
-        want(a.inputs[0].shape.back() >= 0, a, "the last dimension must not be the batch, got {}",
-             to_string(a.inputs[0]));
+        check_rank(a, 0, 1);
+        check(a.inputs[0].shape.back() >= 0, a, "the last dimension must not be the batch, got {}",
+              to_string(a.inputs[0]));
         return {int32(a.inputs[0].shape)};
       },
       .flops = [](const InferArgs&) { return std::int64_t{0}; },

@@ -19,16 +19,16 @@ OpDef gather() {
       .attrs = {{"axis", std::int64_t{0}, false, "of x, counted from the last if negative"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const Shape &x = a.inputs[0].shape, &ids = a.inputs[1].shape;
-        want_dtype(a, 1, DType::Int32);
+        check_dtype(a, 1, DType::Int32);
         const std::int64_t given = a.attrs.integer("axis"), at = axis_from_first(given, x.size());
-        want(at >= 0 && at < static_cast<std::int64_t>(x.size()), a,
-             "x {} has {} axes, there is no axis {}", to_string(a.inputs[0]), x.size(), given);
-        want(x[at] >= 0, a, "axis {} of x {} is the batch, which stays whole", given,
-             to_string(a.inputs[0]));
+        check(at >= 0 && at < static_cast<std::int64_t>(x.size()), a,
+              "x {} has {} axes, there is no axis {}", to_string(a.inputs[0]), x.size(), given);
+        check(x[at] >= 0, a, "axis {} of x {} is the batch, which stays whole", given,
+              to_string(a.inputs[0]));
         const Shape before(x.begin(), x.begin() + at);
-        want(ids.size() >= before.size() && Shape(ids.begin(), ids.begin() + at) == before, a,
-             "the axes of ids {} must begin with {} {}", to_string(a.inputs[1]), to_string(before),
-             to_fit(a, 0));
+        check(ids.size() >= before.size() && Shape(ids.begin(), ids.begin() + at) == before, a,
+              "the axes of ids {} must begin with {} {}", to_string(a.inputs[1]), to_string(before),
+              to_fit(a, 0));
         Shape y = ids;
         y.insert(y.end(), x.begin() + at + 1, x.end());
         return {{a.inputs[0].dtype, y}};
@@ -78,16 +78,16 @@ OpDef scatter_add() {
                 {"axis", std::int64_t{0}, false, "of y, not negative"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const Shape &ids = a.inputs[0].shape, &x = a.inputs[1].shape;
-        want_dtype(a, 0, DType::Int32);
-        want_dtype(a, 1, DType::Float32);
+        check_dtype(a, 0, DType::Int32);
+        check_dtype(a, 1, DType::Float32);
         const std::int64_t axis = a.attrs.integer("axis"), size = a.attrs.integer("size");
         const auto rank = static_cast<std::int64_t>(ids.size());
-        want(axis >= 0 && axis <= rank, a, "axis must be 0 to {} for ids {}, got {}", rank,
-             to_string(a.inputs[0]), axis);
-        want(size >= 0, a, "size must be >= 0, got {}", size);
-        want(x.size() >= ids.size() && Shape(x.begin(), x.begin() + rank) == ids, a,
-             "the axes of x {} must begin with those of ids {}", to_string(a.inputs[1]),
-             to_string(a.inputs[0]));
+        check(axis >= 0 && axis <= rank, a, "axis must be 0 to {} for ids {}, got {}", rank,
+              to_string(a.inputs[0]), axis);
+        check(size >= 0, a, "size must be >= 0, got {}", size);
+        check(x.size() >= ids.size() && Shape(x.begin(), x.begin() + rank) == ids, a,
+              "the axes of x {} must begin with those of ids {}", to_string(a.inputs[1]),
+              to_string(a.inputs[0]));
         Shape y(ids.begin(), ids.begin() + axis);
         y.push_back(size);
         y.insert(y.end(), x.begin() + rank, x.end());

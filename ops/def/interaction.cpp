@@ -10,11 +10,11 @@ using Values = std::vector<ValueId>;
 std::int64_t pairs_of(std::int64_t features) { return features * (features - 1) / 2; }
 
 // Checks that x is [N, features, width].
-void want_features(const InferArgs& a) {
-  want_float(a);
+void check_features(const InferArgs& a) {
+  check_float(a);
   const Shape& shape = a.inputs[0].shape;
-  want(shape.size() == 3 && shape[1] >= 0 && shape[2] >= 0, a,
-       "x must be [rows, features, width], got {}", to_string(a.inputs[0]));
+  check(shape.size() == 3 && shape[1] >= 0 && shape[2] >= 0, a,
+        "x must be [rows, features, width], got {}", to_string(a.inputs[0]));
 }
 
 // Returns the cost of the dot products: two operations per pair and column.
@@ -31,7 +31,7 @@ OpDef dot_interaction() {
           "(2, 1), (3, 0), …, as in DLRM (Naumov et al., 2019).",
       .inputs = {"x"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_features(a);
+        check_features(a);
         const Shape& shape = a.inputs[0].shape;
         return {float32({shape[0], pairs_of(shape[1])})};
       },
@@ -54,9 +54,9 @@ OpDef dot_interaction_grad() {
       .inputs = {"x", "dy"},
       .outputs = {"dx"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_features(a);
+        check_features(a);
         const Shape& shape = a.inputs[0].shape;
-        want_shape(a, 1, {shape[0], pairs_of(shape[1])}, to_fit(a, 0));
+        check_shape(a, 1, {shape[0], pairs_of(shape[1])}, to_fit(a, 0));
         return {a.inputs[0]};
       },
       .flops = [](const InferArgs& a) { return 2 * pair_flops(a); },

@@ -23,13 +23,13 @@ std::int64_t linear_grad_flops(const InferArgs& a) {
 }
 
 std::vector<TensorType> infer_linear(const InferArgs& a) {
-  want_float(a);
-  want_rank(a, 0, 1);
+  check_float(a);
+  check_rank(a, 0, 1);
   const std::int64_t in = a.inputs[0].shape.back();
   const Shape& w = a.inputs[1].shape;
-  want(w.size() == 2 && w[1] == in, a, "w must be [out, {}] {}, got {}", in, to_fit(a, 0),
-       to_string(a.inputs[1]));
-  if (a.inputs.size() == 3) want_shape(a, 2, {w[0]}, to_fit(a, 1));
+  check(w.size() == 2 && w[1] == in, a, "w must be [out, {}] {}, got {}", in, to_fit(a, 0),
+        to_string(a.inputs[1]));
+  if (a.inputs.size() == 3) check_shape(a, 2, {w[0]}, to_fit(a, 1));
   return {float32(with_last(a.inputs[0].shape, w[0]))};
 }
 
@@ -88,13 +88,13 @@ OpDef linear_then(const std::string& activation) {
 }
 
 std::vector<TensorType> infer_linear_input_grad(const InferArgs& a) {
-  want_float(a);
-  want_rank(a, 0, 1);
+  check_float(a);
+  check_rank(a, 0, 1);
   const Shape& w = a.inputs[1].shape;
-  want(w.size() == 2 && w[0] == a.inputs[0].shape.back(), a, "w must be [{}, in] {}, got {}",
-       a.inputs[0].shape.back(), to_fit(a, 0), to_string(a.inputs[1]));
+  check(w.size() == 2 && w[0] == a.inputs[0].shape.back(), a, "w must be [{}, in] {}, got {}",
+        a.inputs[0].shape.back(), to_fit(a, 0), to_string(a.inputs[1]));
   const Shape made = with_last(a.inputs[0].shape, w[1]);
-  if (a.inputs.size() == 3) want_shape(a, 2, made, to_fit(a, 0));
+  if (a.inputs.size() == 3) check_shape(a, 2, made, to_fit(a, 0));
   return {float32(made)};
 }
 
@@ -127,11 +127,11 @@ OpDef linear_input_grad_add() {
 }
 
 std::vector<TensorType> infer_linear_weight_grad(const InferArgs& a) {
-  want_float(a);
-  want_rank(a, 0, 1);
-  want_rank(a, 1, 1);
-  want(rows(a.inputs[0].shape) == rows(a.inputs[1].shape), a,
-       "dy must have the rows of x {}, got {}", to_string(a.inputs[0]), to_string(a.inputs[1]));
+  check_float(a);
+  check_rank(a, 0, 1);
+  check_rank(a, 1, 1);
+  check(rows(a.inputs[0].shape) == rows(a.inputs[1].shape), a,
+        "dy must have the rows of x {}, got {}", to_string(a.inputs[0]), to_string(a.inputs[1]));
   return {float32({a.inputs[1].shape.back(), a.inputs[0].shape.back()})};
 }
 
@@ -177,11 +177,11 @@ OpDef kronecker_factor() {
       .inputs = {"x", "inverse"},
       .outputs = {"y"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_rank(a, 0, 1);
+        check_float(a);
+        check_rank(a, 0, 1);
         const std::int64_t side = a.inputs[0].shape.back();
-        want(a.inputs[1].shape == Shape{side, side}, a, "inverse must be [{}, {}], got {}", side,
-             side, to_string(a.inputs[1]));
+        check(a.inputs[1].shape == Shape{side, side}, a, "inverse must be [{}, {}], got {}", side,
+              side, to_string(a.inputs[1]));
         return {float32({side, side})};
       },
       .flops =
@@ -210,18 +210,18 @@ MatmulSizes matmul_sizes(const InferArgs& a) {
 }
 
 std::vector<TensorType> infer_matmul(const InferArgs& a) {
-  want_float(a);
-  want_rank(a, 0, 2);
-  want_rank(a, 1, 2);
+  check_float(a);
+  check_rank(a, 0, 2);
+  check_rank(a, 1, 2);
   for (const char* flag : {"transpose_a", "transpose_b"}) {
     const std::int64_t value = a.attrs.integer(flag);
-    want(value == 0 || value == 1, a, "{} must be 0 or 1, got {}", flag, value);
+    check(value == 0 || value == 1, a, "{} must be 0 or 1, got {}", flag, value);
   }
-  want(rows(rows(a.inputs[0].shape)) == rows(rows(a.inputs[1].shape)), a,
-       "a and b must have equal leading dimensions, got {} and {}", to_string(a.inputs[0]),
-       to_string(a.inputs[1]));
+  check(rows(rows(a.inputs[0].shape)) == rows(rows(a.inputs[1].shape)), a,
+        "a and b must have equal leading dimensions, got {} and {}", to_string(a.inputs[0]),
+        to_string(a.inputs[1]));
   const MatmulSizes s = matmul_sizes(a);
-  want(
+  check(
       s.k == s.k_of_b, a,
       "columns of a must equal rows of b (after transposition), got {} and {} with transpose_a={}, "
       "transpose_b={}",

@@ -23,12 +23,12 @@ const AttrSpec kSmoothing = {"smoothing", 0.0, false,
                              "of the target, in [0, 1]: all classes share it evenly"};
 
 // Checks the smoothing, in [0, 1], and the class weights [C] if input i exists.
-void want_classes(const InferArgs& a, std::size_t i) {
+void check_classes(const InferArgs& a, std::size_t i) {
   const double smoothing = a.attrs.real("smoothing");
-  want(smoothing >= 0 && smoothing <= 1, a, "smoothing must be in [0, 1], got {}", smoothing);
+  check(smoothing >= 0 && smoothing <= 1, a, "smoothing must be in [0, 1], got {}", smoothing);
   if (a.inputs.size() <= i) return;
-  want_dtype(a, i, DType::Float32);
-  want_shape(a, i, {a.inputs[0].shape[1]}, "(one for each class)");
+  check_dtype(a, i, DType::Float32);
+  check_shape(a, i, {a.inputs[0].shape[1]}, "(one for each class)");
 }
 
 // Appends the node's class weights to `inputs`, if it has any.
@@ -43,12 +43,12 @@ Values with_weight(const GradArgs& g, Values inputs) {
 }
 
 // Checks that logits are [N, C] and that labels are int32 [N].
-void want_logits_and_labels(const InferArgs& a) {
-  want_dtype(a, 0, DType::Float32);
-  want(a.inputs[0].shape.size() == 2, a, "logits must be [rows, classes], got {}",
-       to_string(a.inputs[0]));
-  want_dtype(a, 1, DType::Int32);
-  want_shape(a, 1, rows(a.inputs[0].shape), to_fit(a, 0));
+void check_logits_and_labels(const InferArgs& a) {
+  check_dtype(a, 0, DType::Float32);
+  check(a.inputs[0].shape.size() == 2, a, "logits must be [rows, classes], got {}",
+        to_string(a.inputs[0]));
+  check_dtype(a, 1, DType::Int32);
+  check_shape(a, 1, rows(a.inputs[0].shape), to_fit(a, 0));
 }
 
 OpDef softmax_cross_entropy() {
@@ -63,8 +63,8 @@ OpDef softmax_cross_entropy() {
       .outputs = {"loss", "lse"},
       .attrs = {kIgnore, kSmoothing},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_logits_and_labels(a);
-        want_classes(a, 2);
+        check_logits_and_labels(a);
+        check_classes(a, 2);
         return {float32({}), float32(rows(a.inputs[0].shape))};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
@@ -110,12 +110,12 @@ OpDef softmax_cross_entropy_grad() {
       .outputs = {"dlogits"},
       .attrs = {kIgnore, kSmoothing},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_logits_and_labels(a);
-        want_classes(a, 4);
-        want_dtype(a, 2, DType::Float32);
-        want_shape(a, 2, rows(a.inputs[0].shape), to_fit(a, 0));
-        want_dtype(a, 3, DType::Float32);
-        want_shape(a, 3, {}, "(a scalar)");
+        check_logits_and_labels(a);
+        check_classes(a, 4);
+        check_dtype(a, 2, DType::Float32);
+        check_shape(a, 2, rows(a.inputs[0].shape), to_fit(a, 0));
+        check_dtype(a, 3, DType::Float32);
+        check_shape(a, 3, {}, "(a scalar)");
         return {a.inputs[0]};
       },
       .flops = [](const InferArgs& a) { return 10 * elements(a.inputs[0]); },
@@ -140,11 +140,11 @@ OpDef softmax_cross_entropy_grad() {
 }
 
 // Checks that logits are [N] and that labels are int32 [N].
-void want_logit_and_label(const InferArgs& a) {
-  want_dtype(a, 0, DType::Float32);
-  want(a.inputs[0].shape.size() == 1, a, "logits must be [rows], got {}", to_string(a.inputs[0]));
-  want_dtype(a, 1, DType::Int32);
-  want_shape(a, 1, a.inputs[0].shape, to_fit(a, 0));
+void check_logit_and_label(const InferArgs& a) {
+  check_dtype(a, 0, DType::Float32);
+  check(a.inputs[0].shape.size() == 1, a, "logits must be [rows], got {}", to_string(a.inputs[0]));
+  check_dtype(a, 1, DType::Int32);
+  check_shape(a, 1, a.inputs[0].shape, to_fit(a, 0));
 }
 
 OpDef sigmoid_cross_entropy() {
@@ -158,7 +158,7 @@ OpDef sigmoid_cross_entropy() {
       .outputs = {"loss"},
       .attrs = {kIgnore},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_logit_and_label(a);
+        check_logit_and_label(a);
         return {float32({})};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
@@ -187,9 +187,9 @@ OpDef sigmoid_cross_entropy_grad() {
       .outputs = {"dlogits"},
       .attrs = {kIgnore},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_logit_and_label(a);
-        want_dtype(a, 2, DType::Float32);
-        want_shape(a, 2, {}, "(a scalar)");
+        check_logit_and_label(a);
+        check_dtype(a, 2, DType::Float32);
+        check_shape(a, 2, {}, "(a scalar)");
         return {a.inputs[0]};
       },
       .flops = [](const InferArgs& a) { return 10 * elements(a.inputs[0]); },
@@ -214,10 +214,10 @@ OpDef count_labels() {
       .optional_inputs = {"weight"},
       .attrs = {kIgnore},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_dtype(a, 0, DType::Int32);
+        check_dtype(a, 0, DType::Int32);
         if (a.inputs.size() > 1) {
-          want_dtype(a, 1, DType::Float32);
-          want_rank(a, 1, 1);
+          check_dtype(a, 1, DType::Float32);
+          check_rank(a, 1, 1);
         }
         return {float32({})};
       },
@@ -250,8 +250,8 @@ OpDef top_k_hits() {
       .inputs = {"logits", "labels"},
       .attrs = {{"k", std::int64_t{1}, false, "1 for top-1 accuracy"}, kIgnore},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_logits_and_labels(a);
-        want(a.attrs.integer("k") >= 1, a, "k must be >= 1, got {}", a.attrs.integer("k"));
+        check_logits_and_labels(a);
+        check(a.attrs.integer("k") >= 1, a, "k must be >= 1, got {}", a.attrs.integer("k"));
         return {float32({})};
       },
       .flops = [](const InferArgs& a) { return elements(a.inputs[0]); },
@@ -286,8 +286,8 @@ OpDef step_sum() {
           "first forward; it may depend on placeholders only.",
       .inputs = {"x"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_dtype(a, 0, DType::Float32);
-        want_shape(a, 0, {}, "(a scalar)");
+        check_dtype(a, 0, DType::Float32);
+        check_shape(a, 0, {}, "(a scalar)");
         return {a.inputs[0]};
       },
       .samples = {{.shapes = {{}}}},

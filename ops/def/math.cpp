@@ -18,8 +18,8 @@ OpDef fill() {
                  "1: times the step's loss scale, as the gradient of the loss is"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const Shape& shape = a.attrs.integers("shape");
-        want(!is_symbolic(shape), a, "shape {} must not depend on the batch; use expand",
-             to_string(shape));
+        check(!is_symbolic(shape), a, "shape {} must not depend on the batch; use expand",
+              to_string(shape));
         return {float32(shape)};
       },
       .samples = {{.attrs = {{"shape", Shape{2, 3}}, {"value", 0.5}}},
@@ -42,15 +42,16 @@ OpDef constant() {
                  "the elements in order, their bytes in hexadecimal, least first"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const TensorType type{parse_dtype(a.attrs.text("dtype")), a.attrs.integers("shape")};
-        want(!is_symbolic(type.shape), a, "shape {} must not depend on the batch; use broadcast_to",
-             to_string(type.shape));
-        want(
+        check(!is_symbolic(type.shape), a,
+              "shape {} must not depend on the batch; use broadcast_to", to_string(type.shape));
+        check(
             type.dtype == DType::Float32 || type.dtype == DType::Int32 || type.dtype == DType::Bool,
             a, "dtype must be float32, int32 or bool, got {}", to_string(type));
         const std::string& data = a.attrs.text("data");
-        want(static_cast<std::int64_t>(data.size()) == 2 * tensor_bytes(type, 1), a,
-             "{} takes {} digits, got {}", to_string(type), 2 * tensor_bytes(type, 1), data.size());
-        want(is_hex(data), a, "data must be hexadecimal digits, 0 to 9 and a to f");
+        check(static_cast<std::int64_t>(data.size()) == 2 * tensor_bytes(type, 1), a,
+              "{} takes {} digits, got {}", to_string(type), 2 * tensor_bytes(type, 1),
+              data.size());
+        check(is_hex(data), a, "data must be hexadecimal digits, 0 to 9 and a to f");
         return {type};
       },
       .flops = [](const InferArgs&) { return std::int64_t{0}; },
@@ -87,8 +88,8 @@ OpDef div_scalar() {
       .doc = "x / s, elementwise, for a scalar s; there is no gradient with respect to s.",
       .inputs = {"x", "s"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_shape(a, 1, {}, "(a scalar)");
+        check_float(a);
+        check_shape(a, 1, {}, "(a scalar)");
         return {a.inputs[0]};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
@@ -120,7 +121,7 @@ OpDef cast() {
                  (from == one && to == one);
         };
         for (const DType d : {from, to}) {
-          want(
+          check(
               d == DType::Float32 || d == DType::Int32 || d == DType::Bool ||
                   is(DType::BFloat16, DType::Float32) || is(DType::Float16, DType::Float32),
               a,

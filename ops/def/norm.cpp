@@ -9,10 +9,10 @@ using Values = std::vector<ValueId>;
 
 // Checks the row statistics (inputs `mean` and `mean` + 1), and that dy (the next input) has the
 // shape of input 0.
-void want_statistics_and_dy(const InferArgs& a, std::size_t mean) {
-  want_shape(a, mean, rows(a.inputs[0].shape), to_fit(a, 0));
-  want_shape(a, mean + 1, rows(a.inputs[0].shape), to_fit(a, 0));
-  want_shape(a, mean + 2, a.inputs[0].shape, to_fit(a, 0));
+void check_statistics_and_dy(const InferArgs& a, std::size_t mean) {
+  check_shape(a, mean, rows(a.inputs[0].shape), to_fit(a, 0));
+  check_shape(a, mean + 1, rows(a.inputs[0].shape), to_fit(a, 0));
+  check_shape(a, mean + 2, a.inputs[0].shape, to_fit(a, 0));
 }
 
 OpDef layer_norm() {
@@ -25,11 +25,11 @@ OpDef layer_norm() {
       .outputs = {"y", "mean", "rstd"},
       .attrs = {{"eps", 1e-12, false, "added to the variance"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_rank(a, 0, 1);
-        want_shape(a, 1, {a.inputs[0].shape.back()}, to_fit(a, 0));
-        want_shape(a, 2, {a.inputs[0].shape.back()}, to_fit(a, 0));
-        want(a.attrs.real("eps") >= 0, a, "eps must be >= 0, got {}", a.attrs.real("eps"));
+        check_float(a);
+        check_rank(a, 0, 1);
+        check_shape(a, 1, {a.inputs[0].shape.back()}, to_fit(a, 0));
+        check_shape(a, 2, {a.inputs[0].shape.back()}, to_fit(a, 0));
+        check(a.attrs.real("eps") >= 0, a, "eps must be >= 0, got {}", a.attrs.real("eps"));
         const TensorType statistics = float32(rows(a.inputs[0].shape));
         return {a.inputs[0], statistics, statistics};
       },
@@ -60,10 +60,10 @@ OpDef layer_norm_input_grad() {
       .inputs = {"x", "gamma", "mean", "rstd", "dy"},
       .outputs = {"dx"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_rank(a, 0, 1);
-        want_shape(a, 1, {a.inputs[0].shape.back()}, to_fit(a, 0));
-        want_statistics_and_dy(a, 2);
+        check_float(a);
+        check_rank(a, 0, 1);
+        check_shape(a, 1, {a.inputs[0].shape.back()}, to_fit(a, 0));
+        check_statistics_and_dy(a, 2);
         return {a.inputs[0]};
       },
       .flops = ten_per_element,
@@ -81,9 +81,9 @@ OpDef layer_norm_gamma_grad() {
       .inputs = {"x", "mean", "rstd", "dy"},
       .outputs = {"dgamma"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_rank(a, 0, 1);
-        want_statistics_and_dy(a, 1);
+        check_float(a);
+        check_rank(a, 0, 1);
+        check_statistics_and_dy(a, 1);
         return {float32({a.inputs[0].shape.back()})};
       },
       .flops = ten_per_element,
@@ -97,10 +97,10 @@ OpDef layer_norm_gamma_grad() {
 const AttrSpec kDropped = {"p", 0.1, true, "probability of a 0, in [0, 1)"};
 const AttrSpec kDropoutKey = {"key", std::string(), true, "name of the dropout node"};
 
-void want_rate(const InferArgs& a) {
+void check_rate(const InferArgs& a) {
   const double p = a.attrs.real("p");
-  want_rank(a, 0, 2);
-  want(p >= 0 && p < 1, a, "p must be in [0, 1), got {}", p);
+  check_rank(a, 0, 2);
+  check(p >= 0 && p < 1, a, "p must be in [0, 1), got {}", p);
 }
 
 Attrs dropped(double p) { return {{"p", p}, {"key", std::string("layer/dropout")}}; }
@@ -116,12 +116,12 @@ OpDef dropout_add_layer_norm() {
   def.outputs.emplace_back("sum");
   def.attrs.insert(def.attrs.end(), {kDropped, kDropoutKey});
   def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
-    want_float(a);
-    want_rate(a);
-    want_shape(a, 1, a.inputs[0].shape, to_fit(a, 0));
-    want_shape(a, 2, {a.inputs[0].shape.back()}, to_fit(a, 0));
-    want_shape(a, 3, {a.inputs[0].shape.back()}, to_fit(a, 0));
-    want(a.attrs.real("eps") >= 0, a, "eps must be >= 0, got {}", a.attrs.real("eps"));
+    check_float(a);
+    check_rate(a);
+    check_shape(a, 1, a.inputs[0].shape, to_fit(a, 0));
+    check_shape(a, 2, {a.inputs[0].shape.back()}, to_fit(a, 0));
+    check_shape(a, 3, {a.inputs[0].shape.back()}, to_fit(a, 0));
+    check(a.attrs.real("eps") >= 0, a, "eps must be >= 0, got {}", a.attrs.real("eps"));
     const TensorType statistics = float32(rows(a.inputs[0].shape));
     return {a.inputs[0], statistics, statistics, a.inputs[0]};
   };
@@ -147,10 +147,10 @@ OpDef dropout_add_layer_norm_grad() {
   def.outputs = {"dsum", "dx"};
   def.attrs = {kDropped, kDropoutKey};
   def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
-    want_float(a);
-    want_rate(a);
-    want_shape(a, 1, {a.inputs[0].shape.back()}, to_fit(a, 0));
-    want_statistics_and_dy(a, 2);
+    check_float(a);
+    check_rate(a);
+    check_shape(a, 1, {a.inputs[0].shape.back()}, to_fit(a, 0));
+    check_statistics_and_dy(a, 2);
     return {a.inputs[0], a.inputs[0]};
   };
   def.flops = [](const InferArgs& a) { return 20 * elements(a.inputs[0]); };

@@ -23,13 +23,13 @@ OpDef max_pool2d() {
                 {"padding", std::int64_t{0}, false,
                  "rows and columns around x, at most kernel / 2"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_images(a, 0);
+        check_float(a);
+        check_images(a, 0);
         const std::int64_t kernel = a.attrs.integer("kernel");
-        want(kernel >= 1, a, "kernel must be >= 1, got {}", kernel);
-        want(2 * a.attrs.integer("padding") <= kernel, a,
-             "padding must be at most kernel / 2 = {}, got {}", kernel / 2,
-             a.attrs.integer("padding"));
+        check(kernel >= 1, a, "kernel must be >= 1, got {}", kernel);
+        check(2 * a.attrs.integer("padding") <= kernel, a,
+              "padding must be at most kernel / 2 = {}, got {}", kernel / 2,
+              a.attrs.integer("padding"));
         Shape y = a.inputs[0].shape;
         for (std::size_t axis = 2; axis < 4; ++axis) y[axis] = window_count(a, y[axis], kernel);
         return {float32(y), int32(y)};
@@ -70,18 +70,19 @@ OpDef max_pool2d_grad() {
                 kHeight,
                 kWidth},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_dtype(a, 0, DType::Float32);
-        want_dtype(a, 1, DType::Int32);
-        want_images(a, 0);
-        want_shape(a, 1, a.inputs[0].shape, to_fit(a, 0));
+        check_dtype(a, 0, DType::Float32);
+        check_dtype(a, 1, DType::Int32);
+        check_images(a, 0);
+        check_shape(a, 1, a.inputs[0].shape, to_fit(a, 0));
         Shape x = a.inputs[0].shape;
         x[2] = a.attrs.integer("height");
         x[3] = a.attrs.integer("width");
         for (std::size_t axis = 2; axis < 4; ++axis) {
-          want(x[axis] >= 1, a, "height and width must be >= 1, got {} x {}", x[2], x[3]);
+          check(x[axis] >= 1, a, "height and width must be >= 1, got {} x {}", x[2], x[3]);
           const std::int64_t windows = window_count(a, x[axis], a.attrs.integer("kernel"));
-          want(windows == a.inputs[0].shape[axis], a, "dy has {} windows on axis {}, x {} gives {}",
-               a.inputs[0].shape[axis], axis, to_string(x), windows);
+          check(windows == a.inputs[0].shape[axis], a,
+                "dy has {} windows on axis {}, x {} gives {}", a.inputs[0].shape[axis], axis,
+                to_string(x), windows);
         }
         return {float32(x)};
       },
@@ -104,8 +105,8 @@ OpDef global_avg_pool() {
       .doc = "The mean of each plane: [N, C, H, W] to [N, C].",
       .inputs = {"x"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_images(a, 0);
+        check_float(a);
+        check_images(a, 0);
         return {float32({a.inputs[0].shape[0], a.inputs[0].shape[1]})};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
@@ -128,12 +129,12 @@ OpDef global_avg_pool_grad() {
       .outputs = {"dx"},
       .attrs = {kHeight, kWidth},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
+        check_float(a);
         const Shape& dy = a.inputs[0].shape;
         const std::int64_t height = a.attrs.integer("height"), width = a.attrs.integer("width");
-        want(dy.size() == 2, a, "dy must be [N, C], got {}", to_string(a.inputs[0]));
-        want(height >= 1 && width >= 1, a, "height and width must be >= 1, got {} and {}", height,
-             width);
+        check(dy.size() == 2, a, "dy must be [N, C], got {}", to_string(a.inputs[0]));
+        check(height >= 1 && width >= 1, a, "height and width must be >= 1, got {} and {}", height,
+              width);
         return {float32({dy[0], dy[1], height, width})};
       },
       .samples = {{.shapes = {{2, 3}},
@@ -152,7 +153,7 @@ OpDef reorder(const std::string& name, const std::string& doc) {
           .doc = doc,
           .inputs = {"x"},
           .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-            want_images(a, 0);
+            check_images(a, 0);
             return {a.inputs[0]};
           },
           .flops = [](const InferArgs&) { return std::int64_t{0}; },

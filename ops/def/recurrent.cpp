@@ -18,11 +18,11 @@ struct GateSizes {
 
 // Checks that input i is [batch, steps, gates * width], and returns its sizes.
 GateSizes gate_sizes(const InferArgs& a, std::size_t i, std::int64_t gates) {
-  want_float(a);
+  check_float(a);
   const Shape& x = a.inputs[i].shape;
-  want(x.size() == 3 && x[1] >= 0 && x[2] >= 0 && x[2] % gates == 0, a,
-       "{} must be [batch, places, {} * width], got {}", input_name(a, i), gates,
-       to_string(a.inputs[i]));
+  check(x.size() == 3 && x[1] >= 0 && x[2] >= 0 && x[2] % gates == 0, a,
+        "{} must be [batch, places, {} * width], got {}", input_name(a, i), gates,
+        to_string(a.inputs[i]));
   return {x[0], x[1], x[2] / gates};
 }
 
@@ -44,7 +44,7 @@ ValueId slope_of(Builder& b, const GradArgs& g, std::size_t output) {
 
 // Throws InvalidArgument with the node's name if the loss depends on the gates. They are a
 // by-product without gradient.
-void want_no_gate_slope(const GradArgs& g, std::size_t output) {
+void check_no_gate_slope(const GradArgs& g, std::size_t output) {
   require(g.dy[output] == kNone,
           "differentiate: output {} of {} '{}' has no gradient, but the loss depends on it", output,
           g.node.op, g.node.name);
@@ -73,13 +73,13 @@ OpDef lstm() {
       .outputs = {"y", "c", "gates"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const GateSizes s = gate_sizes(a, 0, 4);
-        want_shape(a, 1, {4 * s.width, s.width}, to_fit(a, 0));
-        want_shape(a, 2, s.state(), to_fit(a, 0));
-        want_shape(a, 3, s.state(), to_fit(a, 0));
+        check_shape(a, 1, {4 * s.width, s.width}, to_fit(a, 0));
+        check_shape(a, 2, s.state(), to_fit(a, 0));
+        check_shape(a, 3, s.state(), to_fit(a, 0));
         return {float32(s.every(1)), float32(s.every(1)), float32(s.every(4))};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
-        want_no_gate_slope(g, 2);
+        check_no_gate_slope(g, 2);
         const ValueId y = g.outputs[0];
         Values dx = b.apply_all("lstm_grad", {g.inputs[1], g.inputs[3], g.outputs[1], g.outputs[2],
                                               slope_of(b, g, 0), slope_of(b, g, 1)});
@@ -104,11 +104,11 @@ OpDef lstm_grad() {
       .outputs = {"dx", "dh0", "dc0"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const GateSizes s = gate_sizes(a, 4, 1);
-        want_shape(a, 0, {4 * s.width, s.width}, to_fit(a, 4));
-        want_shape(a, 1, s.state(), to_fit(a, 4));
-        want_shape(a, 2, s.every(1), to_fit(a, 4));
-        want_shape(a, 3, s.every(4), to_fit(a, 4));
-        want_shape(a, 5, s.every(1), to_fit(a, 4));
+        check_shape(a, 0, {4 * s.width, s.width}, to_fit(a, 4));
+        check_shape(a, 1, s.state(), to_fit(a, 4));
+        check_shape(a, 2, s.every(1), to_fit(a, 4));
+        check_shape(a, 3, s.every(4), to_fit(a, 4));
+        check_shape(a, 5, s.every(1), to_fit(a, 4));
         return {float32(s.every(4)), float32(s.state()), float32(s.state())};
       },
       .flops = [](const InferArgs& a) { return product_flops(a, 0, 4); },
@@ -133,13 +133,13 @@ OpDef gru() {
       .outputs = {"y", "gates"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const GateSizes s = gate_sizes(a, 0, 3);
-        want_shape(a, 1, {3 * s.width, s.width}, to_fit(a, 0));
-        want_shape(a, 2, {3 * s.width}, to_fit(a, 0));
-        want_shape(a, 3, s.state(), to_fit(a, 0));
+        check_shape(a, 1, {3 * s.width, s.width}, to_fit(a, 0));
+        check_shape(a, 2, {3 * s.width}, to_fit(a, 0));
+        check_shape(a, 3, s.state(), to_fit(a, 0));
         return {float32(s.every(1)), float32(s.every(4))};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
-        want_no_gate_slope(g, 1);
+        check_no_gate_slope(g, 1);
         const ValueId y = g.outputs[0];
         const Values dx =
             b.apply_all("gru_grad", {g.inputs[1], g.inputs[3], y, g.outputs[1], slope_of(b, g, 0)});
@@ -166,10 +166,10 @@ OpDef gru_grad() {
       .outputs = {"dx", "dh", "dh0"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const GateSizes s = gate_sizes(a, 4, 1);
-        want_shape(a, 0, {3 * s.width, s.width}, to_fit(a, 4));
-        want_shape(a, 1, s.state(), to_fit(a, 4));
-        want_shape(a, 2, s.every(1), to_fit(a, 4));
-        want_shape(a, 3, s.every(4), to_fit(a, 4));
+        check_shape(a, 0, {3 * s.width, s.width}, to_fit(a, 4));
+        check_shape(a, 1, s.state(), to_fit(a, 4));
+        check_shape(a, 2, s.every(1), to_fit(a, 4));
+        check_shape(a, 3, s.every(4), to_fit(a, 4));
         return {float32(s.every(3)), float32(s.every(3)), float32(s.state())};
       },
       .flops = [](const InferArgs& a) { return product_flops(a, 0, 4); },

@@ -13,7 +13,7 @@ OpDef sum() {
       .doc = "The sum of all elements as a scalar, added in order in float64.",
       .inputs = {"x"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
+        check_float(a);
         return {float32({})};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
@@ -34,8 +34,8 @@ OpDef expand() {
       .doc = "The scalar s in every element of the shape of like, whose values are not read.",
       .inputs = {"s", "like"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_dtype(a, 0, DType::Float32);
-        want_shape(a, 0, {}, "(a scalar)");
+        check_dtype(a, 0, DType::Float32);
+        check_shape(a, 0, {}, "(a scalar)");
         return {float32(a.inputs[1].shape)};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
@@ -56,8 +56,8 @@ OpDef sum_rows() {
           "order.",
       .inputs = {"x"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_rank(a, 0, 1);
+        check_float(a);
+        check_rank(a, 0, 1);
         return {float32({a.inputs[0].shape.back()})};
       },
       .flops = input_elements,
@@ -70,10 +70,10 @@ OpDef sum_rows() {
   };
 }
 
-void want_static_last(const InferArgs& a, std::size_t i) {
-  want_rank(a, i, 1);
-  want(a.inputs[i].shape.back() >= 0, a, "the last axis of {} must not be the batch, got {}",
-       input_name(a, i), to_string(a.inputs[i]));
+void check_static_last(const InferArgs& a, std::size_t i) {
+  check_rank(a, i, 1);
+  check(a.inputs[i].shape.back() >= 0, a, "the last axis of {} must not be the batch, got {}",
+        input_name(a, i), to_string(a.inputs[i]));
 }
 
 OpDef sum_last() {
@@ -82,8 +82,8 @@ OpDef sum_last() {
       .doc = "The sum along the last axis, which goes away; added in ascending order in float64.",
       .inputs = {"x"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_static_last(a, 0);
+        check_float(a);
+        check_static_last(a, 0);
         return {float32(rows(a.inputs[0].shape))};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
@@ -106,8 +106,9 @@ OpDef expand_last() {
       .inputs = {"x"},
       .attrs = {{"size", std::int64_t{1}, true, "length of the new axis"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want(a.attrs.integer("size") >= 0, a, "size must be >= 0, got {}", a.attrs.integer("size"));
+        check_float(a);
+        check(a.attrs.integer("size") >= 0, a, "size must be >= 0, got {}",
+              a.attrs.integer("size"));
         Shape shape = a.inputs[0].shape;
         shape.push_back(a.attrs.integer("size"));
         return {float32(shape)};

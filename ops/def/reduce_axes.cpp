@@ -14,9 +14,9 @@ const std::vector<AttrSpec> kReduced = {
 Attrs over(const Shape& axes, std::int64_t keep = 0) { return {{"axes", axes}, {"keep", keep}}; }
 
 std::vector<TensorType> infer_reduced(const InferArgs& a) {
-  want_float(a);
+  check_float(a);
   const std::int64_t keep = a.attrs.integer("keep");
-  want(keep == 0 || keep == 1, a, "keep must be 0 or 1, got {}", keep);
+  check(keep == 0 || keep == 1, a, "keep must be 0 or 1, got {}", keep);
   return {float32(reduced_shape(a.inputs[0].shape, reduced_axes(a), keep == 1))};
 }
 
@@ -25,10 +25,10 @@ std::vector<TensorType> infer_reduced(const InferArgs& a) {
 std::vector<TensorType> infer_without_batch(const InferArgs& a) {
   std::vector<TensorType> out = infer_reduced(a);
   for (const std::int64_t axis : reduced_axes(a)) {
-    want(a.inputs[0].shape[axis] >= 0, a,
-         "axis {} of x {} is the batch, which is cut into micro-batches; only a sum over it adds "
-         "up (a mean over the step: hetu.step_mean)",
-         axis, to_string(a.inputs[0]));
+    check(a.inputs[0].shape[axis] >= 0, a,
+          "axis {} of x {} is the batch, which is cut into micro-batches; only a sum over it adds "
+          "up (a mean over the step: hetu.step_mean)",
+          axis, to_string(a.inputs[0]));
   }
   return out;
 }
@@ -118,10 +118,10 @@ Values extreme_grad(Builder& b, const GradArgs& g) {
   return {b.apply("mul", {ones, b.apply("div", {kept(b, g, g.dy[0]), count})})};
 }
 
-void want_some(const InferArgs& a) {
+void check_some(const InferArgs& a) {
   for (const std::int64_t axis : reduced_axes(a)) {
-    want(a.inputs[0].shape[axis] != 0, a, "axis {} of x {} has no elements", axis,
-         to_string(a.inputs[0]));
+    check(a.inputs[0].shape[axis] != 0, a, "axis {} of x {} has no elements", axis,
+          to_string(a.inputs[0]));
   }
 }
 
@@ -129,7 +129,7 @@ OpDef extreme(const std::string& name, const std::string& doc) {
   OpDef def = reduction(name, doc, false);
   def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
     std::vector<TensorType> out = infer_without_batch(a);
-    want_some(a);
+    check_some(a);
     return out;
   };
   def.grad = extreme_grad;
@@ -179,9 +179,9 @@ OpDef broadcast_to() {
           .attrs = {{"shape", Shape{}, true, "the dimensions of the result"}},
           .infer = [](const InferArgs& a) -> std::vector<TensorType> {
             const Shape& shape = a.attrs.integers("shape");
-            want_float(a);
-            want(broadcasts_to(a.inputs[0].shape, shape), a, "x {} does not broadcast to {}",
-                 to_string(a.inputs[0]), to_string(shape));
+            check_float(a);
+            check(broadcasts_to(a.inputs[0].shape, shape), a, "x {} does not broadcast to {}",
+                  to_string(a.inputs[0]), to_string(shape));
             return {float32(shape)};
           },
           .grad = [](Builder& b, const GradArgs& g) -> Values {

@@ -19,21 +19,21 @@ std::vector<AttrSpec> pool_specs() {
 // Returns the shape of avg_pool2d's output for images of shape `x`.
 Shape pooled(const InferArgs& a, Shape x) {
   const std::int64_t kernel = a.attrs.integer("kernel"), padding = a.attrs.integer("padding");
-  want(kernel >= 1, a, "kernel must be >= 1, got {}", kernel);
-  want(2 * padding <= kernel, a, "padding must be at most kernel / 2 = {}, got {}", kernel / 2,
-       padding);
+  check(kernel >= 1, a, "kernel must be >= 1, got {}", kernel);
+  check(2 * padding <= kernel, a, "padding must be at most kernel / 2 = {}, got {}", kernel / 2,
+        padding);
   for (std::size_t axis = 2; axis < 4; ++axis) x[axis] = window_count(a, x[axis], kernel);
   return x;
 }
 
 // Returns the shape of input 0 with height and width replaced by the attributes.
 Shape with_size(const InferArgs& a) {
-  want_float(a);
-  want_images(a, 0);
+  check_float(a);
+  check_images(a, 0);
   Shape x = a.inputs[0].shape;
   x[2] = a.attrs.integer("height");
   x[3] = a.attrs.integer("width");
-  want(x[2] >= 1 && x[3] >= 1, a, "height and width must be >= 1, got {} and {}", x[2], x[3]);
+  check(x[2] >= 1 && x[3] >= 1, a, "height and width must be >= 1, got {} and {}", x[2], x[3]);
   return x;
 }
 
@@ -70,8 +70,8 @@ OpDef avg_pool2d() {
       .inputs = {"x"},
       .attrs = pool_specs(),
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_images(a, 0);
+        check_float(a);
+        check_images(a, 0);
         return {float32(pooled(a, a.inputs[0].shape))};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
@@ -97,7 +97,7 @@ OpDef avg_pool2d_grad() {
       .attrs = specs,
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const Shape x = with_size(a);
-        want_shape(a, 0, pooled(a, x), "by kernel, stride, padding, height and width");
+        check_shape(a, 0, pooled(a, x), "by kernel, stride, padding, height and width");
         return {float32(x)};
       },
       .flops = window_flops,
@@ -114,11 +114,11 @@ std::vector<AttrSpec> resize_specs(AttrSpec height, AttrSpec width) {
            "1: the corner elements of x and y stand on each other; of linear alone"}};
 }
 
-void want_modes(const InferArgs& a) {
+void check_modes(const InferArgs& a) {
   const std::int64_t linear = a.attrs.integer("linear"), align = a.attrs.integer("align_corners");
-  want(linear == 0 || linear == 1, a, "linear must be 0 or 1, got {}", linear);
-  want(align == 0 || (align == 1 && linear == 1), a,
-       "align_corners must be 0, or 1 where linear is 1, got {}", align);
+  check(linear == 0 || linear == 1, a, "linear must be 0 or 1, got {}", linear);
+  check(align == 0 || (align == 1 && linear == 1), a,
+        "align_corners must be 0, or 1 where linear is 1, got {}", align);
 }
 
 Attrs resized(std::int64_t height, std::int64_t width, std::int64_t linear, std::int64_t align) {
@@ -135,7 +135,7 @@ OpDef resize2d() {
       .attrs = resize_specs({"height", std::int64_t{0}, true, "height of y"},
                             {"width", std::int64_t{0}, true, "width of y"}),
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_modes(a);
+        check_modes(a);
         return {float32(with_size(a))};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
@@ -159,7 +159,7 @@ OpDef resize2d_grad() {
       .outputs = {"dx"},
       .attrs = resize_specs(kHeightOfX, kWidthOfX),
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_modes(a);
+        check_modes(a);
         return {float32(with_size(a))};
       },
       .samples = {{.shapes = {{2, 3, 6, 8}}, .attrs = resized(3, 4, 0, 0)},

@@ -10,41 +10,41 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-void want_scaling(const InferArgs& a) {
+void check_scaling(const InferArgs& a) {
   const double factor = a.attrs.real("factor"), low = a.attrs.real("low"),
                high = a.attrs.real("high");
   const std::int64_t trained = a.attrs.integer("trained");
-  want(factor > 0 && std::isfinite(factor), a, "factor must be above 0, got {}", factor);
-  want(trained >= 0, a, "trained must be >= 0, got {}", trained);
-  want(trained == 0 ? low == 0 && high == 0 : 0 < low && low < high && std::isfinite(high), a,
-       "low and high must be 0 without trained, else 0 < low < high, got {} and {}", low, high);
+  check(factor > 0 && std::isfinite(factor), a, "factor must be above 0, got {}", factor);
+  check(trained >= 0, a, "trained must be >= 0, got {}", trained);
+  check(trained == 0 ? low == 0 && high == 0 : 0 < low && low < high && std::isfinite(high), a,
+        "low and high must be 0 without trained, else 0 < low < high, got {} and {}", low, high);
 }
 
-void want_attrs(const InferArgs& a) {
+void check_attrs(const InferArgs& a) {
   const Shape& x = a.inputs[0].shape;
   const std::int64_t heads = a.attrs.integer("heads"), rotated = a.attrs.integer("rotated");
-  want(heads > 0 && x[2] % heads == 0, a, "heads must divide the width {} of x {}, got {}", x[2],
-       to_string(a.inputs[0]), heads);
+  check(heads > 0 && x[2] % heads == 0, a, "heads must divide the width {} of x {}, got {}", x[2],
+        to_string(a.inputs[0]), heads);
   const std::int64_t columns = x[2] / heads, used = rotated > 0 ? rotated : columns;
-  want(rotated >= 0 && rotated <= columns && used % 2 == 0, a,
-       "rotated columns of a head must be an even number up to {}, got {}", columns, used);
+  check(rotated >= 0 && rotated <= columns && used % 2 == 0, a,
+        "rotated columns of a head must be an even number up to {}, got {}", columns, used);
   const double base = a.attrs.real("base");
-  want(base > 0, a, "base must be above 0, got {}", base);
-  want_scaling(a);
+  check(base > 0, a, "base must be above 0, got {}", base);
+  check_scaling(a);
   for (const char* name : {"interleaved", "inverse"}) {
     const std::int64_t flag = a.attrs.integer(name);
-    want(flag == 0 || flag == 1, a, "{} must be 0 or 1, got {}", name, flag);
+    check(flag == 0 || flag == 1, a, "{} must be 0 or 1, got {}", name, flag);
   }
 }
 
-void want_positions(const InferArgs& a) {
+void check_positions(const InferArgs& a) {
   if (a.inputs.size() < 2) return;
   const Shape& x = a.inputs[0].shape;
-  want_dtype(a, 1, DType::Int32);
+  check_dtype(a, 1, DType::Int32);
   const Shape all = {x[1]}, each = {x[0], x[1]};
-  want(a.inputs[1].shape == all || a.inputs[1].shape == each, a,
-       "positions must be {} or {} {}, got {}", to_string(all), to_string(each), to_fit(a, 0),
-       to_string(a.inputs[1]));
+  check(a.inputs[1].shape == all || a.inputs[1].shape == each, a,
+        "positions must be {} or {} {}, got {}", to_string(all), to_string(each), to_fit(a, 0),
+        to_string(a.inputs[1]));
 }
 
 Attrs attrs_of(std::int64_t heads, std::int64_t interleaved, std::int64_t rotated = 0,
@@ -86,12 +86,12 @@ OpDef rotary_op() {
                 {"interleaved", std::int64_t{0}, false, "1: columns 2 i and 2 i + 1 are a pair"},
                 {"inverse", std::int64_t{0}, false, "1: turned back"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_dtype(a, 0, DType::Float32);
+        check_dtype(a, 0, DType::Float32);
         const Shape& x = a.inputs[0].shape;
-        want(x.size() == 3 && x[1] >= 0 && x[2] >= 0, a, "x must be [batch, tokens, width], got {}",
-             to_string(a.inputs[0]));
-        want_attrs(a);
-        want_positions(a);
+        check(x.size() == 3 && x[1] >= 0 && x[2] >= 0, a,
+              "x must be [batch, tokens, width], got {}", to_string(a.inputs[0]));
+        check_attrs(a);
+        check_positions(a);
         return {a.inputs[0]};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {

@@ -9,23 +9,24 @@ const std::string& input_name(const InferArgs& a, std::size_t i) {
   return i < a.def.inputs.size() ? a.def.inputs[i] : a.def.optional_inputs[i - a.def.inputs.size()];
 }
 
-void want_dtype(const InferArgs& a, std::size_t i, DType dtype) {
-  want(a.inputs[i].dtype == dtype, a, "{} is {}, wanted {}", input_name(a, i),
-       to_string(a.inputs[i]), dtype_name(dtype));
+void check_dtype(const InferArgs& a, std::size_t i, DType dtype) {
+  check(a.inputs[i].dtype == dtype, a, "{} is {}, wanted {}", input_name(a, i),
+        to_string(a.inputs[i]), dtype_name(dtype));
 }
 
-void want_float(const InferArgs& a) {
-  for (std::size_t i = 0; i < a.inputs.size(); ++i) want_dtype(a, i, DType::Float32);
+void check_float(const InferArgs& a) {
+  for (std::size_t i = 0; i < a.inputs.size(); ++i) check_dtype(a, i, DType::Float32);
 }
 
-void want_shape(const InferArgs& a, std::size_t i, const Shape& shape, const std::string& because) {
-  want(a.inputs[i].shape == shape, a, "{} must be {} {}, got {}", input_name(a, i),
-       to_string(shape), because, to_string(a.inputs[i]));
+void check_shape(const InferArgs& a, std::size_t i, const Shape& shape,
+                 const std::string& because) {
+  check(a.inputs[i].shape == shape, a, "{} must be {} {}, got {}", input_name(a, i),
+        to_string(shape), because, to_string(a.inputs[i]));
 }
 
-void want_rank(const InferArgs& a, std::size_t i, std::size_t least) {
-  want(a.inputs[i].shape.size() >= least, a, "{} must have at least {} dimensions, got {}",
-       input_name(a, i), least, to_string(a.inputs[i]));
+void check_rank(const InferArgs& a, std::size_t i, std::size_t least) {
+  check(a.inputs[i].shape.size() >= least, a, "{} must have at least {} dimensions, got {}",
+        input_name(a, i), least, to_string(a.inputs[i]));
 }
 
 std::vector<OpDef> following(std::vector<OpDef> defs) {
@@ -38,18 +39,18 @@ OpDef product_of(OpDef def, std::vector<int> wide_inputs, std::vector<int> wide_
   return def;
 }
 
-void want_images(const InferArgs& a, std::size_t i) {
+void check_images(const InferArgs& a, std::size_t i) {
   const Shape& shape = a.inputs[i].shape;
-  want(shape.size() == 4 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0, a,
-       "{} must be [N, C, H, W], got {}", input_name(a, i), to_string(a.inputs[i]));
+  check(shape.size() == 4 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0, a,
+        "{} must be [N, C, H, W], got {}", input_name(a, i), to_string(a.inputs[i]));
 }
 
 std::int64_t window_count(const InferArgs& a, std::int64_t size, std::int64_t kernel) {
   const std::int64_t stride = a.attrs.integer("stride"), padding = a.attrs.integer("padding");
-  want(stride >= 1, a, "stride must be >= 1, got {}", stride);
-  want(padding >= 0, a, "padding must be >= 0, got {}", padding);
-  want(kernel <= size + 2 * padding, a, "a window of {} does not fit {} elements with padding {}",
-       kernel, size, padding);
+  check(stride >= 1, a, "stride must be >= 1, got {}", stride);
+  check(padding >= 0, a, "padding must be >= 0, got {}", padding);
+  check(kernel <= size + 2 * padding, a, "a window of {} does not fit {} elements with padding {}",
+        kernel, size, padding);
   return (size + 2 * padding - kernel) / stride + 1;
 }
 
@@ -58,9 +59,9 @@ std::string to_fit(const InferArgs& a, std::size_t i) {
 }
 
 std::vector<TensorType> same_as_input(const InferArgs& a) {
-  want_float(a);
+  check_float(a);
   for (std::size_t i = 1; i < a.inputs.size(); ++i) {
-    want_shape(a, i, a.inputs[0].shape, to_fit(a, 0));
+    check_shape(a, i, a.inputs[0].shape, to_fit(a, 0));
   }
   return {a.inputs[0]};
 }

@@ -12,7 +12,7 @@ namespace hetu::def {
 
 /// Throws InvalidArgument "op 'name': message" unless ok. The message is formatted only on failure.
 template <class... Args>
-void want(bool ok, const InferArgs& a, fmt::format_string<Args...> format, Args&&... args) {
+void check(bool ok, const InferArgs& a, fmt::format_string<Args...> format, Args&&... args) {
   if (!ok) {
     fail(Code::InvalidArgument, "{} '{}': {}", a.def.name, a.name,
          fmt::format(format, std::forward<Args>(args)...));
@@ -23,17 +23,17 @@ void want(bool ok, const InferArgs& a, fmt::format_string<Args...> format, Args&
 const std::string& input_name(const InferArgs& a, std::size_t i);
 
 /// Checks that input i has this dtype.
-void want_dtype(const InferArgs& a, std::size_t i, DType dtype);
+void check_dtype(const InferArgs& a, std::size_t i, DType dtype);
 
 /// Checks that every input is float32.
-void want_float(const InferArgs& a);
+void check_float(const InferArgs& a);
 
 /// Checks that input i has exactly this shape. `because` states the reason ("to fit x float32[2,
 /// 3]").
-void want_shape(const InferArgs& a, std::size_t i, const Shape& shape, const std::string& because);
+void check_shape(const InferArgs& a, std::size_t i, const Shape& shape, const std::string& because);
 
 /// Checks that input i has at least this many dimensions.
-void want_rank(const InferArgs& a, std::size_t i, std::size_t least);
+void check_rank(const InferArgs& a, std::size_t i, std::size_t least);
 
 /// Returns text such as "to fit x float32[2, 3]" for input i.
 std::string to_fit(const InferArgs& a, std::size_t i);
@@ -52,7 +52,7 @@ std::vector<OpDef> following(std::vector<OpDef> defs);
 OpDef product_of(OpDef def, std::vector<int> wide_inputs = {}, std::vector<int> wide_outputs = {});
 
 /// Checks that input i is images [N, C, H, W] with at least one channel, row and column.
-void want_images(const InferArgs& a, std::size_t i);
+void check_images(const InferArgs& a, std::size_t i);
 
 /// Returns the number of windows spanning `kernel` elements that fit into `size` elements, at the
 /// node's stride and padding. Throws InvalidArgument with the node's name if stride < 1, padding <

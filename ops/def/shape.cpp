@@ -17,8 +17,9 @@ OpDef reshape() {
       .attrs = {{"shape", Shape{}, true, "the new dimensions"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const Shape& shape = a.attrs.integers("shape");
-        want(symbolic_count(shape) == symbolic_count(a.inputs[0].shape), a,
-             "{} does not have as many elements as x {}", to_string(shape), to_string(a.inputs[0]));
+        check(symbolic_count(shape) == symbolic_count(a.inputs[0].shape), a,
+              "{} does not have as many elements as x {}", to_string(shape),
+              to_string(a.inputs[0]));
         return {{a.inputs[0].dtype, shape}};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
@@ -54,9 +55,9 @@ OpDef transpose() {
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const Shape& perm = a.attrs.integers("perm");
         const Shape& shape = a.inputs[0].shape;
-        want(perm.size() == shape.size() && (perm.empty() || !inverse(perm).empty()), a,
-             "perm must be a permutation of the {} axes of x {}, got {}", shape.size(),
-             to_string(a.inputs[0]), to_string(perm));
+        check(perm.size() == shape.size() && (perm.empty() || !inverse(perm).empty()), a,
+              "perm must be a permutation of the {} axes of x {}, got {}", shape.size(),
+              to_string(a.inputs[0]), to_string(perm));
         Shape out;
         for (const std::int64_t axis : perm) out.push_back(shape[axis]);
         return {{a.inputs[0].dtype, out}};
@@ -89,12 +90,12 @@ OpDef select() {
         Shape shape = a.inputs[0].shape;
         const std::int64_t axis = a.attrs.integer("axis");
         const std::int64_t index = a.attrs.integer("index");
-        want(axis >= 0 && axis < static_cast<std::int64_t>(shape.size()) && shape[axis] >= 0, a,
-             "axis must be a static axis of x {}, got {}", to_string(a.inputs[0]), axis);
-        want(index >= 0 && index < shape[axis], a,
-             "index must be in [0, {}) on axis {} of x {}, "
-             "got {}",
-             shape[axis], axis, to_string(a.inputs[0]), index);
+        check(axis >= 0 && axis < static_cast<std::int64_t>(shape.size()) && shape[axis] >= 0, a,
+              "axis must be a static axis of x {}, got {}", to_string(a.inputs[0]), axis);
+        check(index >= 0 && index < shape[axis], a,
+              "index must be in [0, {}) on axis {} of x {}, "
+              "got {}",
+              shape[axis], axis, to_string(a.inputs[0]), index);
         shape.erase(shape.begin() + axis);
         return {{a.inputs[0].dtype, shape}};
       },
@@ -129,11 +130,11 @@ OpDef select_grad() {
         const std::int64_t axis = a.attrs.integer("axis");
         const std::int64_t index = a.attrs.integer("index");
         const std::int64_t size = a.attrs.integer("size");
-        want_float(a);
-        want(axis >= 0 && axis <= static_cast<std::int64_t>(shape.size()), a,
-             "axis must be in [0, {}] for dy {}, got {}", shape.size(), to_string(a.inputs[0]),
-             axis);
-        want(index >= 0 && index < size, a, "index must be in [0, {}), got {}", size, index);
+        check_float(a);
+        check(axis >= 0 && axis <= static_cast<std::int64_t>(shape.size()), a,
+              "axis must be in [0, {}] for dy {}, got {}", shape.size(), to_string(a.inputs[0]),
+              axis);
+        check(index >= 0 && index < size, a, "index must be in [0, {}), got {}", size, index);
         shape.insert(shape.begin() + axis, size);
         return {float32(shape)};
       },

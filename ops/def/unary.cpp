@@ -129,8 +129,8 @@ OpDef clip() {
                        });
   def.attrs = {{"low", 0.0, true, "the least result"}, {"high", 1.0, true, "the greatest"}};
   def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
-    want(a.attrs.real("low") <= a.attrs.real("high"), a, "low {} is above high {}",
-         a.attrs.real("low"), a.attrs.real("high"));
+    check(a.attrs.real("low") <= a.attrs.real("high"), a, "low {} is above high {}",
+          a.attrs.real("low"), a.attrs.real("high"));
     return same_as_input(a);
   };
   def.samples = samples(false, {{"low", -0.5}, {"high", 1.0}});

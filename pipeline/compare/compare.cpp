@@ -61,7 +61,8 @@ class Comparer {
                                      progress_.pipelines());
     for (std::size_t w = 0; w < rows.size(); ++w) rows[w].worker = static_cast<int>(w);
     for (const TraceSource source : {kPlan, kRun}) {
-      const auto part = source == kPlan ? &Beside::predicted : &Beside::measured;
+      const auto part =
+          source == kPlan ? &PredictedAndMeasured::predicted : &PredictedAndMeasured::measured;
       for (const RunTimes& run : runs_) {
         std::vector<double> end(rows.size(), 0), busy(rows.size(), 0);
         each_of(run, [&](int row, int position, std::int64_t cell) {
@@ -102,14 +103,14 @@ class Comparer {
         edge.waiting.predicted += planned_wait(run, position, cell, planned) / n;
         if (!left.there() || !planned.there() || left.start_us < taken.start_us) continue;
         ++edge.awaited;
-        edge.way.predicted += planned.duration_us();
-        edge.way.measured += taken.end_us - left.start_us;
+        edge.transit.predicted += planned.duration_us();
+        edge.transit.measured += taken.end_us - left.start_us;
       }
     });
     std::vector<ComparedEdge> edges;
     for (auto& [pair, edge] : sums) {
-      edge.way.predicted /= std::max(1, edge.awaited);
-      edge.way.measured /= std::max(1, edge.awaited);
+      edge.transit.predicted /= std::max(1, edge.awaited);
+      edge.transit.measured /= std::max(1, edge.awaited);
       edges.push_back(edge);
     }
     return edges;

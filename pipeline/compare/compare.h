@@ -18,7 +18,7 @@ struct CompareOptions {
 };
 
 /// A value as planned and as measured, in microseconds.
-struct Beside {
+struct PredictedAndMeasured {
   double predicted = 0;
   double measured = 0;
 };
@@ -26,22 +26,22 @@ struct Beside {
 /// Makespan and step time of one run.
 struct ComparedRun {
   int first_step = 0;
-  Beside makespan, step;
+  PredictedAndMeasured makespan, step;
 };
 
 /// Means per instruction of one kind.
 struct ComparedKind {
   std::string kind;
   int count = 0;
-  Beside time;
+  PredictedAndMeasured time;
 };
 
 /// Means per run of one worker.
 struct ComparedWorker {
   int worker = 0;
-  Beside busy;  ///< compute instructions
-  Beside idle;  ///< makespan minus busy time
-  Beside end;   ///< end of its last instruction
+  PredictedAndMeasured busy;  ///< compute instructions
+  PredictedAndMeasured idle;  ///< makespan minus busy time
+  PredictedAndMeasured end;   ///< end of its last instruction
 };
 
 /// Messages from one worker to another: means per run and per message. The transit time of a
@@ -49,10 +49,10 @@ struct ComparedWorker {
 struct ComparedEdge {
   int from = 0;
   int to = 0;
-  int messages = 0;  ///< over all runs
-  int awaited = 0;   ///< messages whose transit time is measured
-  Beside way;        ///< transit time of an awaited message
-  Beside waiting;    ///< time per run that the receiver waits for these messages
+  int messages = 0;              ///< over all runs
+  int awaited = 0;               ///< messages whose transit time is measured
+  PredictedAndMeasured transit;  ///< transit time of an awaited message
+  PredictedAndMeasured waiting;  ///< time per run that the receiver waits for these messages
 };
 
 /// The result of a comparison.

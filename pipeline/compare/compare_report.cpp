@@ -13,7 +13,7 @@ using json = nlohmann::ordered_json;
 constexpr double kMs = 1e-3;  // microseconds to milliseconds
 constexpr std::size_t kMostRuns = 8, kMostLosses = 6;
 
-std::string row(const std::string& name, const Beside& b) {
+std::string row(const std::string& name, const PredictedAndMeasured& b) {
   const std::string ratio =
       b.predicted > 0 ? fmt::format("{:.4f}", b.measured / b.predicted) : std::string("-");
   return fmt::format("{:<30}{:>12.3f}{:>12.3f}{:>10.3f}{:>9}\n", name, b.predicted * kMs,
@@ -115,7 +115,7 @@ std::string behind_text(const Comparison& c) {
   return text;
 }
 
-json beside(const Beside& b) {
+json values_json(const PredictedAndMeasured& b) {
   return {{"predicted", b.predicted * kMs}, {"measured", b.measured * kMs}};
 }
 
@@ -142,7 +142,7 @@ json late_json(const Late& late) {
 
 std::string to_text(const Comparison& c) {
   std::string text = head_text(c);
-  Beside step, makespan;
+  PredictedAndMeasured step, makespan;
   for (const ComparedRun& run : c.runs) {
     const double n = static_cast<double>(c.runs.size());
     step.predicted += run.step.predicted / n;
@@ -160,7 +160,7 @@ std::string to_text(const Comparison& c) {
   }
   for (const ComparedEdge& e : c.edges) {
     const std::string edge = fmt::format("{} -> {}", e.from, e.to);
-    if (e.awaited > 0) text += row(fmt::format("{} way (mean of {})", edge, e.awaited), e.way);
+    if (e.awaited > 0) text += row(fmt::format("{} way (mean of {})", edge, e.awaited), e.transit);
     text += row(edge + " waiting", e.waiting);
   }
   if (c.unplanned > 0)
@@ -186,24 +186,24 @@ std::string to_json(const Comparison& c) {
               {"last", late_json(c.last)}};
   for (const ComparedRun& run : c.runs) {
     out["runs"].push_back({{"first_step", run.first_step},
-                           {"makespan", beside(run.makespan)},
-                           {"step_time", beside(run.step)}});
+                           {"makespan", values_json(run.makespan)},
+                           {"step_time", values_json(run.step)}});
   }
   for (const ComparedKind& k : c.kinds)
-    out["kinds"].push_back({{"kind", k.kind}, {"count", k.count}, {"time", beside(k.time)}});
+    out["kinds"].push_back({{"kind", k.kind}, {"count", k.count}, {"time", values_json(k.time)}});
   for (const ComparedWorker& w : c.workers) {
     out["workers"].push_back({{"worker", w.worker},
-                              {"busy", beside(w.busy)},
-                              {"idle", beside(w.idle)},
-                              {"end", beside(w.end)}});
+                              {"busy", values_json(w.busy)},
+                              {"idle", values_json(w.idle)},
+                              {"end", values_json(w.end)}});
   }
   for (const ComparedEdge& e : c.edges) {
     out["edges"].push_back({{"from", e.from},
                             {"to", e.to},
                             {"messages", e.messages},
                             {"awaited", e.awaited},
-                            {"way", beside(e.way)},
-                            {"waiting", beside(e.waiting)}});
+                            {"way", values_json(e.transit)},
+                            {"waiting", values_json(e.waiting)}});
   }
   return out.dump(1) + "\n";
 }

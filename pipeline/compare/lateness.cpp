@@ -138,8 +138,8 @@ RunGraph::Bound RunGraph::bound_of(const Node& n) const {
 // the input - (idle time in the plan before it). Ends at an instruction without inputs.
 Late RunGraph::explain(const Node& n) const {
   Late late{worker(n), to_string(index_.at(n.position)), at(kPlan, n), at(kRun, n), late_us(n), {}};
-  using Place = std::tuple<LossCause, int, int, int, std::string>;
-  std::map<Place, double> lost;
+  using LossKey = std::tuple<LossCause, int, int, int, std::string>;
+  std::map<LossKey, double> lost;
   const auto lose = [&](LossCause cause, int at_worker, int from, int stage, const char* kind,
                         double us) {
     lost[{cause, at_worker, from, stage, kind}] += us;
@@ -159,13 +159,14 @@ Late RunGraph::explain(const Node& n) const {
          kind_name(instr.kind), (run.end_us - begun) - plan.duration_us());
     lose(LossCause::Idle, worker(now), -1, -1, "", begun - bound.ready_us);
     if (bound.from >= 0)
-      lose(LossCause::Message, worker(now), bound.from, -1, "", bound.way_us - bound.planned_us);
+      lose(LossCause::Message, worker(now), bound.from, -1, "",
+           bound.transit_us - bound.planned_us);
     const double there = first ? 0 : at(kPlan, bound.node).end_us + bound.planned_us;
     lose(LossCause::Slack, -1, -1, -1, "", there - plan.start_us);
     now = bound.node;
   }
-  for (const auto& [place, us] : lost) {
-    const auto& [cause, at_worker, from, stage, kind] = place;
+  for (const auto& [key, us] : lost) {
+    const auto& [cause, at_worker, from, stage, kind] = key;
     if (us != 0) late.losses.push_back({cause, at_worker, from, stage, kind, us});
   }
   std::stable_sort(late.losses.begin(), late.losses.end(),

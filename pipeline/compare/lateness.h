@@ -63,7 +63,7 @@ class RunGraph {
   struct Bound {
     Node node;
     double ready_us = 0;    // measured
-    double way_us = 0;      // measured transit time from the end of `node`
+    double transit_us = 0;  // measured transit time from the end of `node`
     double planned_us = 0;  // predicted transit time
     int from = -1;          // sender of a message
   };

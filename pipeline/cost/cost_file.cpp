@@ -211,24 +211,24 @@ std::vector<int> model_stages_of(const json& metadata, int stages) {
 // backward was a B, the metadata also give the shares of its two halves.
 void add_metadata(const json& metadata, const std::string& origin, bool split, Costs& costs) {
   if (!metadata.is_object() || !metadata.contains("costs")) return;
-  const Costs told = from_json(metadata["costs"], origin + ": costs");
-  costs.blocks = told.blocks;
-  costs.link = told.link;
+  const Costs given = from_json(metadata["costs"], origin + ": costs");
+  costs.blocks = given.blocks;
+  costs.link = given.link;
   // A link without any time was not set by the user.
-  costs.has_link = told.link.latency > 0 || told.link.bandwidth > 0 || !told.pairs.empty();
-  costs.pairs = told.pairs;
-  costs.allreduce = told.allreduce;
-  costs.memory_limit = told.memory_limit;
-  if (told.stages.size() != costs.stages.size()) return;
+  costs.has_link = given.link.latency > 0 || given.link.bandwidth > 0 || !given.pairs.empty();
+  costs.pairs = given.pairs;
+  costs.allreduce = given.allreduce;
+  costs.memory_limit = given.memory_limit;
+  if (given.stages.size() != costs.stages.size()) return;
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
-    costs.stages[s].bytes_out = told.stages[s].bytes_out;
-    costs.stages[s].activation_bytes = told.stages[s].activation_bytes;
-    costs.stages[s].weight_bytes = told.stages[s].weight_bytes;
-    costs.stages[s].working_bytes = told.stages[s].working_bytes;
+    costs.stages[s].bytes_out = given.stages[s].bytes_out;
+    costs.stages[s].activation_bytes = given.stages[s].activation_bytes;
+    costs.stages[s].weight_bytes = given.stages[s].weight_bytes;
+    costs.stages[s].working_bytes = given.stages[s].working_bytes;
     if (costs.stages[s].curvature == CurvatureCost())
-      costs.stages[s].curvature = told.stages[s].curvature;
-    if (costs.stages[s].reduce_grad == 0) costs.stages[s].reduce_grad = told.stages[s].reduce_grad;
-    const double input = told.stages[s].input_grad, whole = input + told.stages[s].weight_grad;
+      costs.stages[s].curvature = given.stages[s].curvature;
+    if (costs.stages[s].reduce_grad == 0) costs.stages[s].reduce_grad = given.stages[s].reduce_grad;
+    const double input = given.stages[s].input_grad, whole = input + given.stages[s].weight_grad;
     if (split || whole == 0) continue;
     const double measured = costs.stages[s].input_grad + costs.stages[s].weight_grad;
     costs.stages[s].input_grad = measured * input / whole;

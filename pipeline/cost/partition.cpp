@@ -58,20 +58,20 @@ std::optional<std::vector<int>> balance_blocks(const std::vector<double>& block_
 Partition parse_partition(const std::string& text) {
   if (text == "operations") return {};
   if (text == "times") return {Partition::By::Times, {}};
-  Partition told{Partition::By::Blocks, {}};
+  Partition partition{Partition::By::Blocks, {}};
   std::istringstream pipelines(text);
   for (std::string one; std::getline(pipelines, one, '/');) {
-    std::vector<int>& blocks = told.blocks.emplace_back();
-    const OptionField list = {.name = "partition", .place = &blocks, .range = {.least = 1}};
+    std::vector<int>& blocks = partition.blocks.emplace_back();
+    const OptionField list = {.name = "partition", .value = &blocks, .range = {.least = 1}};
     if (!one.empty()) read_field(list, one);
   }
   const auto is_empty = [](const std::vector<int>& blocks) { return blocks.empty(); };
-  require(!told.blocks.empty() && text.back() != '/' &&
-              std::none_of(told.blocks.begin(), told.blocks.end(), is_empty),
+  require(!partition.blocks.empty() && text.back() != '/' &&
+              std::none_of(partition.blocks.begin(), partition.blocks.end(), is_empty),
           "operations, times, or blocks per stage, as 3,5,2 or of each pipeline 3,5,2/4,4,2, got "
           "'{}'",
           text);
-  return told;
+  return partition;
 }
 
 std::string to_text(const Partition& partition) {
@@ -107,26 +107,27 @@ std::vector<double> stage_speeds(const PipelineDevices& devices, int pipeline) {
   return speeds;
 }
 
-std::vector<std::vector<int>> told_cuts(const Partition& told, int blocks,
-                                        const PipelineDevices& devices) {
-  const auto lists = static_cast<int>(told.blocks.size());
+std::vector<std::vector<int>> explicit_cuts(const Partition& partition, int blocks,
+                                            const PipelineDevices& devices) {
+  const auto lists = static_cast<int>(partition.blocks.size());
   require(lists == 1 || lists == devices.pipelines,
-          "--partition {}: {} lists for {} pipelines; give 1, or one for each", to_text(told),
+          "--partition {}: {} lists for {} pipelines; give 1, or one for each", to_text(partition),
           lists, devices.pipelines);
   std::vector<std::vector<int>> cuts;
   for (int d = 0; d < devices.pipelines; ++d) {
-    const std::vector<int>& each = told.blocks[lists == 1 ? 0 : d];
+    const std::vector<int>& each = partition.blocks[lists == 1 ? 0 : d];
     require(static_cast<int>(each.size()) == devices.stages,
-            "--partition {}: {} numbers for {} stages", to_text(told), each.size(), devices.stages);
+            "--partition {}: {} numbers for {} stages", to_text(partition), each.size(),
+            devices.stages);
     const int sum = std::accumulate(each.begin(), each.end(), 0);
-    require(sum == blocks, "--partition {}: {} blocks in all, and the model has {}", to_text(told),
-            sum, blocks);
+    require(sum == blocks, "--partition {}: {} blocks in all, and the model has {}",
+            to_text(partition), sum, blocks);
     std::vector<int>& cut = cuts.emplace_back();
     for (int s = 0, first = 0; s < devices.stages; first += each[s++]) cut.push_back(first);
     require(devices.apart || cut == cuts.front(),
             "--partition {}: pipelines that are cut each in its own way share weights over "
             "servers, by waves (hetpipe on 2 and more pipelines); give one list for all",
-            to_text(told));
+            to_text(partition));
   }
   return cuts;
 }
@@ -136,7 +137,7 @@ std::vector<std::vector<int>> cut_pipelines(const Partition& partition,
                                             const PipelineDevices& devices) {
   check_speeds(devices);
   if (partition.by == Partition::By::Blocks)
-    return told_cuts(partition, static_cast<int>(costs.size()), devices);
+    return explicit_cuts(partition, static_cast<int>(costs.size()), devices);
   std::vector<std::vector<int>> cuts;
   for (int d = 0; d < devices.pipelines; ++d)
     cuts.push_back(*balance_blocks(costs, devices.stages, {stage_speeds(devices, d), {}}));
@@ -144,11 +145,11 @@ std::vector<std::vector<int>> cut_pipelines(const Partition& partition,
 }
 
 OptionField partition_field(Partition& partition) {
-  const WordPlace place{
+  const TextAccess access{
       [&partition] { return to_text(partition); },
       [&partition](const std::string& text) { partition = parse_partition(text); }};
   return {.name = "partition",
-          .place = place,
+          .value = access,
           .argument = "HOW",
           .doc =
               "where pipelines are cut, the slowest stage as quick as possible: by operations, by "
@@ -159,7 +160,7 @@ OptionField partition_field(Partition& partition) {
 
 OptionField speed_field(std::vector<double>& speed) {
   return {.name = "speed",
-          .place = &speed,
+          .value = &speed,
           .argument = "LIST",
           .doc = "per worker, as 1,1,0.5: 0.5 is half as fast",
           .range = {kLeastSpeed, kMostSpeed},

@@ -59,8 +59,8 @@ std::vector<double> stage_speeds(const PipelineDevices& devices, int pipeline);
 /// Returns the first block of each stage for explicit numbers of blocks, by pipeline. Throws
 /// InvalidArgument if the numbers of stages, pipelines or blocks don't match, or if cuts differ
 /// although `apart` is false.
-std::vector<std::vector<int>> told_cuts(const Partition& told, int blocks,
-                                        const PipelineDevices& devices);
+std::vector<std::vector<int>> explicit_cuts(const Partition& partition, int blocks,
+                                            const PipelineDevices& devices);
 
 /// Returns the first block of each stage, by pipeline. Equal cuts are repeated for each pipeline.
 /// `costs` are the costs of the blocks by the measure that the partition uses. Throws

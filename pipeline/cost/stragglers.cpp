@@ -47,31 +47,31 @@ bool pauses(std::uint64_t seed, int worker, std::int64_t index) {
 Fields fields(Slowdown& s) {
   constexpr Range kIndex{0, 1 << 20};
   return {{.name = "pipeline",
-           .place = &s.pipeline,
+           .value = &s.pipeline,
            .doc = "whose workers it slows",
            .range = kIndex,
            .otherwise = ""},
           {.name = "worker",
-           .place = &s.worker,
+           .value = &s.worker,
            .doc = "whom it slows, of all pipelines",
            .range = kIndex,
            .otherwise = ""},
           {.name = "factor",
-           .place = &s.factor,
+           .value = &s.factor,
            .doc = "how many times as long what it starts takes",
            .range = {.least = 0, .above = true},
            .otherwise = ""},
           {.name = "least",
-           .place = &s.least,
+           .value = &s.least,
            .doc = "what it starts takes so long at least",
            .range = {.least = 0},
            .otherwise = ""},
-          {.name = "from", .place = &s.from, .doc = "the time from which on"},
-          {.name = "to", .place = &s.to, .doc = "the time until which", .otherwise = "the end"}};
+          {.name = "from", .value = &s.from, .doc = "the time from which on"},
+          {.name = "to", .value = &s.to, .doc = "the time until which", .otherwise = "the end"}};
 }
 
 Fields fields(Stragglers& o) {
-  const RecordPlace slow{[&o](const std::function<void(const Fields&)>& fill) {
+  const RecordAccess slow{[&o](const std::function<void(const Fields&)>& fill) {
     Slowdown made;
     std::set<std::string> given;
     fill(recorded(fields(made), given));
@@ -82,17 +82,17 @@ Fields fields(Stragglers& o) {
     o.slow.push_back(made);
   }};
   return {{.name = "jitter",
-           .place = &o.jitter,
+           .value = &o.jitter,
            .argument = "S",
            .doc = "each time x (1 + S |N(0,1)|)"},
-          {.name = "seed", .place = &o.seed, .argument = "N", .doc = "of jitter and pauses"},
+          {.name = "seed", .value = &o.seed, .argument = "N", .doc = "of jitter and pauses"},
           {.name = "hetero",
-           .place = &o.hetero,
+           .value = &o.hetero,
            .argument = "X",
            .doc = "a pause of X (seconds; simulated: time units) before one compute instruction in "
                   "ten, to mimic uneven hosts"},
           {.name = "slow",
-           .place = slow,
+           .value = slow,
            .argument = "WHO",
            .doc = "\"pipeline=1,factor=2\" or \"worker=5,factor=1.3,from=100,to=300\" (times as of "
                   "--hetero); may be repeated"}};

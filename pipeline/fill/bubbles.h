@@ -119,7 +119,9 @@ class Bubbles {
   bool invert(Unit& unit, int step);
   bool wrap(Unit& unit);
   bool wrap(Unit& unit, int step);
-  bool is_shared(const Unit& unit) const { return reductions_.sharers(unit.members[0].stage) > 1; }
+  bool is_shared(const Unit& unit) const {
+    return reductions_.copies_sharing_inversions(unit.members[0].stage) > 1;
+  }
   Extra extra_of(const Step& step) const;
 
   const Schedule& step_;

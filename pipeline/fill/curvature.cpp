@@ -151,7 +151,8 @@ class Cycle {
           const Instr i = of_layer(kind, stage, round);
           if (reductions.inverted_layer(i, 0) >= 0) out.push_back(i);
         }
-        if (reductions.sharers(stage) > 1) out.push_back(of_layer(Kind::Gather, stage, round));
+        if (reductions.copies_sharing_inversions(stage) > 1)
+          out.push_back(of_layer(Kind::Gather, stage, round));
       }
     }
   }

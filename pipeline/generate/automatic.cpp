@@ -106,12 +106,12 @@ class Search {
   // worker has to do all its work.
   void find_least() {
     std::vector<double> work(sizes_.stages, 0), begin(sizes_.stages, kNoLimit);
-    double way = 0;
+    double elapsed = 0;
     for (std::size_t s = 0; s < placed_.placements.size(); ++s) {
       const int w = placed_.placements[s].workers[0];
-      way += times_.forward_hop[s];
-      begin[w] = std::min(begin[w], way);
-      way += times_.forward[s];
+      elapsed += times_.forward_hop[s];
+      begin[w] = std::min(begin[w], elapsed);
+      elapsed += times_.forward[s];
       work[w] +=
           sizes_.micro_batches * (times_.forward[s] + times_.input_grad[s] + times_.weight_grad[s]);
     }

@@ -27,7 +27,7 @@ namespace {
 // between this worker and the fold, and `from_start` workers before it. Micro-batches come to
 // `near` on the first half of the path and to `far` on the second half. Each stage runs `micros`
 // micro-batches, at least twice the number of workers of the path.
-struct Seat {
+struct FoldedStages {
   int near;
   int far;
   int from_start;
@@ -35,8 +35,8 @@ struct Seat {
 };
 
 // Appends the eight phases of DualPipe, numbered as in its publication.
-void dual_phases(const Seat& seat, int micros, bool atomic, OrderedRow& out) {
-  const auto [near, far, start, fold] = seat;
+void dual_phases(const FoldedStages& stages, int micros, bool atomic, OrderedRow& out) {
+  const auto [near, far, start, fold] = stages;
   std::queue<std::pair<int, int>> late;  // postponed weight gradients, in order
   const auto input_grad = [&](int stage) {
     late.push({stage, out.backwards(stage)});

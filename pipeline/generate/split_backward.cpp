@@ -104,8 +104,8 @@ class Splitting {
         return;
       }
       const int from = graph_.worker(p.instr.stage), to = static_cast<int>(w);
-      const double way = from == to ? 0 : timing_.message(p.instr, instr.stage, from, to);
-      at = std::max(at, end->second + way);
+      const double transit = from == to ? 0 : timing_.message(p.instr, instr.stage, from, to);
+      at = std::max(at, end->second + transit);
     });
     return known ? std::optional(at) : std::nullopt;
   }

@@ -74,12 +74,12 @@ class Lockstep : public Rule {
   void begin_run() override { partners_.clear(); }
 
   void on_arrival(int stage, int pipeline) override {
-    const std::int64_t update = board_.seat(stage, pipeline).answered + 1;
+    const std::int64_t update = board_.state(stage, pipeline).answered + 1;
     const int partner = partners(update)[pipeline];
     if (partner < 0 || !board_.is_alive(partner)) {
       board_.close(stage, {pipeline}, Reason::Drawn);
-    } else if (board_.seat(stage, partner).open &&
-               board_.seat(stage, partner).answered + 1 == update) {
+    } else if (board_.state(stage, partner).open &&
+               board_.state(stage, partner).answered + 1 == update) {
       board_.close(stage, {std::min(pipeline, partner), std::max(pipeline, partner)},
                    Reason::Drawn);
     }
@@ -91,7 +91,7 @@ class Lockstep : public Rule {
   void on_death(int dead) override {
     for (int s = 0; s < board_.stages(); ++s) {
       for (const int p : board_.pending(s))
-        if (partners(board_.seat(s, p).answered + 1)[p] == dead)
+        if (partners(board_.state(s, p).answered + 1)[p] == dead)
           board_.close(s, {p}, Reason::Drawn);
     }
   }
@@ -108,8 +108,8 @@ class Lockstep : public Rule {
     for (int p = 0; p < board_.pipelines(); ++p)
       if (board_.is_alive(p)) order.push_back(p);
     const std::uint64_t seed = board_.options().seed;
-    const auto counted = static_cast<std::uint64_t>(board_.next_update(0, order[0]) -
-                                                    board_.seat(0, order[0]).answered - 1 + update);
+    const auto counted = static_cast<std::uint64_t>(
+        board_.next_update(0, order[0]) - board_.state(0, order[0]).answered - 1 + update);
     for (std::size_t i = order.size(); i > 1; --i)
       std::swap(order[i - 1], order[draw(seed, counted, i, 0) % i]);
     it->second.assign(board_.pipelines(), -1);
@@ -125,7 +125,7 @@ class Lockstep : public Rule {
     std::int64_t least = kRunsOn;
     for (int s = 0; s < board_.stages(); ++s) {
       for (int p = 0; p < board_.pipelines(); ++p)
-        if (board_.is_alive(p)) least = std::min(least, board_.seat(s, p).answered);
+        if (board_.is_alive(p)) least = std::min(least, board_.state(s, p).answered);
     }
     partners_.erase(partners_.begin(), partners_.upper_bound(least));
   }

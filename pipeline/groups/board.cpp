@@ -11,9 +11,9 @@ namespace hetu::groups {
 
 Board::Board(const Options& options)
     : options_(options),
-      seats_(static_cast<std::size_t>(options.stages) * options.pipelines),
+      states_(static_cast<std::size_t>(options.stages) * options.pipelines),
       alive_(options.pipelines, true),
-      newest_(seats_.size(), 0),
+      newest_(states_.size(), 0),
       counts_(options.stages, 0),
       serials_(options.stages, 0),
       done_(options.pipelines, 0),
@@ -23,7 +23,7 @@ Board::Board(const Options& options)
 std::vector<int> Board::pending(int stage) const {
   std::vector<int> open;
   for (int p = 0; p < pipelines(); ++p)
-    if (seat(stage, p).open) open.push_back(p);
+    if (state(stage, p).open) open.push_back(p);
   return open;
 }
 
@@ -40,10 +40,10 @@ void Board::begin_run(const std::vector<std::int64_t>& done, std::int64_t update
   require(updates >= 1, "a run needs at least 1 update per pipeline, got {}", updates);
   for (int s = 0; s < stages(); ++s) {
     for (int p = 0; p < pipelines(); ++p)
-      require(!seat(s, p).open, "a run begins while the request of pipeline {} at stage {} is open",
-              p, s);
+      require(!state(s, p).open,
+              "a run begins while the request of pipeline {} at stage {} is open", p, s);
   }
-  for (Seat& s : seats_) {
+  for (RequestState& s : states_) {
     s.answered = 0;
     s.seen = false;  // the pause between two runs is not an interval
   }
@@ -64,7 +64,7 @@ void Board::arrive(const Request& r, std::int64_t now_us) {
           "a request names pipeline {}, but the pipelines are 0…{}", r.pipeline, pipelines() - 1);
   require(alive_[r.pipeline], "a request of pipeline {} at stage {}, which was given up as dead",
           r.pipeline, r.stage);
-  Seat& s = seats_[at(r.stage, r.pipeline)];
+  RequestState& s = states_[at(r.stage, r.pipeline)];
   const std::int64_t next = done_[r.pipeline] + s.answered + 1;
   require(!s.open, "pipeline {} asks at stage {} for update {}, but its request {} is open",
           r.pipeline, r.stage, r.update, next);
@@ -81,7 +81,7 @@ void Board::arrive(const Request& r, std::int64_t now_us) {
 
 // With overlapped averaging, a wait costs the pipeline nothing unless it is longer than its next
 // update takes. After such a long wait, the time between two requests doesn't measure the pipeline.
-void Board::measure(Seat& s) const {
+void Board::measure(RequestState& s) const {
   if (!s.seen) return;
   const auto held = static_cast<double>(s.released_us - s.arrived_us);
   if (options_.overlapped && s.interval_us > 0 && held > s.interval_us) return;
@@ -96,7 +96,7 @@ void Board::measure(Seat& s) const {
 }
 
 std::int64_t Board::predicted_us(int stage, int pipeline) const {
-  const Seat& s = seat(stage, pipeline);
+  const RequestState& s = state(stage, pipeline);
   const auto interval = static_cast<std::int64_t>(std::llround(s.interval_us));
   if (!options_.overlapped) return s.released_us + interval;
   return std::max(s.released_us, s.arrived_us + interval);
@@ -106,15 +106,15 @@ void Board::remove(int pipeline) {
   alive_[pipeline] = false;
   std::int64_t least = kRunsOn;  // updates that all of its stages have done still count
   for (int s = 0; s < stages(); ++s) {
-    Seat& seat = seats_[at(s, pipeline)];
-    seat.open = false;
-    least = std::min(least, seat.answered);
+    RequestState& state = states_[at(s, pipeline)];
+    state.open = false;
+    least = std::min(least, state.answered);
   }
   underway_[pipeline] = least;
 }
 
 void Board::answer(int stage, int pipeline) {
-  Seat& s = seats_[at(stage, pipeline)];
+  RequestState& s = states_[at(stage, pipeline)];
   HETU_ASSERT(s.open);
   s.open = false;
   s.seen = true;
@@ -165,7 +165,7 @@ void Board::close(int stage, std::vector<int> members, Reason reason) {
   Decision d;
   d.reason = reason;
   for (const int p : members) {
-    d.arrived_us.push_back(seat(stage, p).arrived_us);
+    d.arrived_us.push_back(state(stage, p).arrived_us);
     answer(stage, p);
   }
   if (options_.weights == Weights::Staleness) d.weights = weigh(stage, members);
@@ -178,7 +178,7 @@ void Board::close_pair(int stage, int active, int passive) {
   Decision d;
   d.reason = Reason::Drawn;
   d.initiator = active;
-  const std::int64_t asked = seat(stage, active).arrived_us;
+  const std::int64_t asked = state(stage, active).arrived_us;
   answer(stage, active);
   d.members = {std::min(active, passive), std::max(active, passive)};
   for (const int p : d.members) d.arrived_us.push_back(p == active ? asked : now_us_);
@@ -189,7 +189,7 @@ void Board::close_pair(int stage, int active, int passive) {
 void Board::publish(Decision d) {
   stop_if_due();
   for (const int p : d.members) {
-    const Seat& s = seat(d.stage, p);
+    const RequestState& s = state(d.stage, p);
     d.updates.push_back(done_[p] + s.answered + (s.open ? 1 : 0));
     d.stop_after.push_back(due_ ? done_[p] + stop_[p] : kRunsOn);
   }

@@ -14,7 +14,7 @@ namespace hetu::groups {
 class Board {
  public:
   /// State of one pipeline at one stage. Counts are those of the run.
-  struct Seat {
+  struct RequestState {
     bool open = false;             ///< True if a request waits for its answer.
     std::int64_t answered = 0;     ///< Updates that have been answered.
     std::int64_t arrived_us = 0;   ///< Arrival of the last request.
@@ -32,17 +32,17 @@ class Board {
   int stages() const { return options_.stages; }
   int pipelines() const { return options_.pipelines; }
   std::int64_t now_us() const { return now_us_; }
-  const Seat& seat(int stage, int pipeline) const { return seats_[at(stage, pipeline)]; }
+  const RequestState& state(int stage, int pipeline) const { return states_[at(stage, pipeline)]; }
   bool is_alive(int pipeline) const { return alive_[pipeline]; }
   /// Returns true if the pipeline is alive and has requests of this stage that are not answered yet
   /// or still to be sent in this run.
   bool is_expected(int stage, int pipeline) const {
-    return alive_[pipeline] && seat(stage, pipeline).answered < stop_[pipeline];
+    return alive_[pipeline] && state(stage, pipeline).answered < stop_[pipeline];
   }
   /// Returns true if its request is open and is the last one of this run, so that no further work
   /// of its pipeline waits for the answer.
   bool is_last(int stage, int pipeline) const {
-    const Seat& s = seat(stage, pipeline);
+    const RequestState& s = state(stage, pipeline);
     return s.open && s.answered + 1 == stop_[pipeline];
   }
   /// Returns the time at which its next request is expected, from the intervals of earlier
@@ -50,7 +50,7 @@ class Board {
   std::int64_t predicted_us(int stage, int pipeline) const;
   /// Returns the update of its next or open request, counted over the whole training.
   std::int64_t next_update(int stage, int pipeline) const {
-    return done_[pipeline] + seat(stage, pipeline).answered + 1;
+    return done_[pipeline] + state(stage, pipeline).answered + 1;
   }
   /// Returns the pipelines with open requests, in ascending order.
   std::vector<int> pending(int stage) const;
@@ -82,16 +82,16 @@ class Board {
   std::size_t at(int stage, int pipeline) const {
     return static_cast<std::size_t>(stage) * options_.pipelines + pipeline;
   }
-  void measure(Seat& seat) const;
+  void measure(RequestState& state) const;
   void answer(int stage, int pipeline);
   void stop_if_due();
   std::vector<double> weigh(int stage, const std::vector<int>& members);
   void publish(Decision decision);
 
   const Options options_;
-  std::vector<Seat> seats_;
+  std::vector<RequestState> states_;
   std::vector<bool> alive_;
-  std::vector<std::int64_t> newest_;  // indexed as seats_: updates in the newest weights of a copy
+  std::vector<std::int64_t> newest_;  // indexed as states_: updates in the newest weights of a copy
   std::vector<std::int64_t> counts_, serials_;  // per stage
   std::vector<std::int64_t> done_, stop_;       // per pipeline
   std::vector<std::int64_t> underway_;  // per pipeline: the earliest stop that it can learn in time

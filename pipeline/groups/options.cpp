@@ -29,10 +29,10 @@ void check(const Options& o) {
 
 constexpr const char* kConstants = "--group-options";
 
-OptionField constant(const char* name, Place place, const char* doc, Range range = {},
+OptionField constant(const char* name, FieldPointer value, const char* doc, Range range = {},
                      const char* otherwise = nullptr) {
   return {.name = name,
-          .place = std::move(place),
+          .value = std::move(value),
           .doc = doc,
           .range = range,
           .otherwise = otherwise,
@@ -42,36 +42,36 @@ OptionField constant(const char* name, Place place, const char* doc, Range range
 Fields sizes_of_groups(Options& o) {
   return {
       {.name = "method",
-       .place = WordPlace{[&o] { return method_name(o.method); },
-                          [&o](const std::string& v) { o.method = parse_method(v); }},
+       .value = TextAccess{[&o] { return method_name(o.method); },
+                           [&o](const std::string& v) { o.method = parse_method(v); }},
        .argument = "HOW",
        .doc = "preduce, adpsgd (as published) or adpsgd-lockstep (the pairs of SD-PIPE's artifact)",
        .choices = {"preduce", "adpsgd", "adpsgd-lockstep"},
        .flag = "--sync-method"},
       {.name = "sync_period",
-       .place = &o.sync_period,
+       .value = &o.sync_period,
        .argument = "P",
        .doc = "of partial reduce: all pipelines are connected every P updates of each; 1 = every "
               "update of all",
        .range = {.least = 1}},
       {.name = "min_group",
-       .place = &o.min_group,
+       .value = &o.min_group,
        .argument = "G",
        .doc =
            "of partial reduce: smaller groups wait, while arrivals are near; 0: by --sync-period"},
       {.name = "max_group",
-       .place = &o.max_group,
+       .value = &o.max_group,
        .argument = "G",
        .doc =
            "of partial reduce: no group is larger; 2 = pairs; 0: all, or pairs, see --pair-above"},
       {.name = "pair_above",
-       .place = &o.pair_above,
+       .value = &o.pair_above,
        .argument = "N",
        .doc = "of partial reduce: pairs with more pipelines than this",
        .range = {.least = 1}},
       {.name = "weights",
-       .place = WordPlace{[&o] { return weights_name(o.weights); },
-                          [&o](const std::string& v) { o.weights = parse_weights(v); }},
+       .value = TextAccess{[&o] { return weights_name(o.weights); },
+                           [&o](const std::string& v) { o.weights = parse_weights(v); }},
        .argument = "HOW",
        .doc =
            "of partial reduce, what members count for in a mean: uniform, or staleness: less who "
@@ -110,9 +110,9 @@ Fields constants(Options& o) {
 
 Fields fields(Options& o) {
   const Fields rest = {
-      {.name = "seed", .place = &o.seed, .argument = "N", .doc = "of AD-PSGD's draws"},
+      {.name = "seed", .value = &o.seed, .argument = "N", .doc = "of AD-PSGD's draws"},
       {.name = "overlap",
-       .place = &o.overlapped,
+       .value = &o.overlapped,
        .doc =
            "averages go on beside the next forward and backward; with sync_period 1 they never do",
        .negated = "a stage waits for its average before it goes on"},

@@ -65,13 +65,13 @@ class PartialReduce : public Rule {
   }
 
   void on_arrival(int stage, int) override {
-    look(stage);
+    examine(stage);
     free_stuck();
   }
 
   void on_time() override {
     for (int s = 0; s < board_.stages(); ++s)
-      if (states_[s].wakes && *states_[s].wakes <= board_.now_us()) look(s);
+      if (states_[s].wakes && *states_[s].wakes <= board_.now_us()) examine(s);
     free_stuck();
   }
 
@@ -80,7 +80,7 @@ class PartialReduce : public Rule {
     for (int p = 0; p < board_.pipelines(); ++p) alive += board_.is_alive(p) ? 1 : 0;
     set_limits(alive);
     for (State& s : states_) s.tree.remove(dead);
-    for (int s = 0; s < board_.stages(); ++s) look(s);
+    for (int s = 0; s < board_.stages(); ++s) examine(s);
     free_stuck();
   }
 
@@ -128,13 +128,13 @@ class PartialReduce : public Rule {
       (board_.is_last(stage, p) ? here.last : here.running).push_back(p);
       if (board_.is_last(stage, p)) continue;
       if (here.oldest < 0 ||
-          board_.seat(stage, p).arrived_us < board_.seat(stage, here.oldest).arrived_us)
+          board_.state(stage, p).arrived_us < board_.state(stage, here.oldest).arrived_us)
         here.oldest = p;
     }
     return here;
   }
 
-  void look(int stage) {
+  void examine(int stage) {
     while (step(stage)) {
     }
   }
@@ -150,10 +150,11 @@ class PartialReduce : public Rule {
     if (here.size() == board_.expected(stage) && may_be_one(stage, here))
       return close_all(stage, here);
     if (o_.sync_period == 1 || here.running.empty()) return false;
-    const auto reach = static_cast<double>(age(stage)) + static_cast<double>(here.running.size());
+    const auto age_if_closed =
+        static_cast<double>(age(stage)) + static_cast<double>(here.running.size());
     const bool hard =
-        reach >= hard_ || !leaves_time(stage, narrowed(stage, here.running, o_.max_group));
-    if (hard || reach > soft_) return seek(stage, here, hard);
+        age_if_closed >= hard_ || !leaves_time(stage, narrowed(stage, here.running, o_.max_group));
+    if (hard || age_if_closed > soft_) return join_or_wait(stage, here, hard);
     return close_if_nobody_is_near(stage, here);
   }
 
@@ -183,10 +184,10 @@ class PartialReduce : public Rule {
 
   // Joins the two parts of the graph, or waits for it. The smaller part waits for the larger one;
   // with `hard`, all requests wait for a partner from the other part.
-  bool seek(int stage, const Here& here, bool hard) {
+  bool join_or_wait(int stage, const Here& here, bool hard) {
     State& state = states_[stage];
     const Cut cut = cut_of(stage);
-    const Board::Seat& oldest = board_.seat(stage, here.oldest);
+    const Board::RequestState& oldest = board_.state(stage, here.oldest);
     if (cut.is_joined_by(here.running, here.last)) {
       if (static_cast<int>(here.running.size()) < o_.min_group &&
           cut.is_joined_by(here.running, {}))
@@ -216,7 +217,7 @@ class PartialReduce : public Rule {
       if (!board_.is_expected(stage, p)) continue;
       const int side = cut.in_smaller[p];
       ++size[side];
-      slowest[side] = std::max(slowest[side], board_.seat(stage, p).interval_us);
+      slowest[side] = std::max(slowest[side], board_.state(stage, p).interval_us);
     }
     // If the parts are equal, the slower one waits, because the faster one's next request is near.
     if (size[1] > size[0] || (size[1] == size[0] && slowest[1] < slowest[0]))
@@ -244,7 +245,7 @@ class PartialReduce : public Rule {
     const int size = static_cast<int>(here.running.size());
     const bool wide = size >= o_.min_group;
     if (size < o_.max_group) {
-      const Board::Seat& oldest = board_.seat(stage, here.oldest);
+      const Board::RequestState& oldest = board_.state(stage, here.oldest);
       const Time before = oldest.arrived_us + share(oldest, wide ? o_.horizon : o_.wait);
       states_[stage].wakes = next_arrival(stage, before);
       if (states_[stage].wakes) return false;
@@ -257,7 +258,7 @@ class PartialReduce : public Rule {
   std::optional<Time> next_arrival(int stage, Time before) const {
     std::optional<Time> first;
     for (int p = 0; p < board_.pipelines(); ++p) {
-      const Board::Seat& s = board_.seat(stage, p);
+      const Board::RequestState& s = board_.state(stage, p);
       if (s.open || !s.seen || s.interval_us == 0 || !board_.is_expected(stage, p)) continue;
       const Time predicted = board_.predicted_us(stage, p);
       if (predicted > before) continue;
@@ -270,8 +271,8 @@ class PartialReduce : public Rule {
     return first;
   }
 
-  static Time share(const Board::Seat& seat, double intervals) {
-    return static_cast<Time>(std::llround(seat.interval_us * intervals));
+  static Time share(const Board::RequestState& state, double intervals) {
+    return static_cast<Time>(std::llround(state.interval_us * intervals));
   }
 
   // Returns the group, or, if it has more than `most` members, the two that were joined the longest
@@ -280,7 +281,7 @@ class PartialReduce : public Rule {
     if (static_cast<int>(group.size()) <= most) return group;
     const auto [a, b] = states_[stage].tree.longest_apart(group);
     const auto rank = [&, first = a, second = b](int p) {
-      return p == first || p == second ? Time{-1} : board_.seat(stage, p).arrived_us;
+      return p == first || p == second ? Time{-1} : board_.state(stage, p).arrived_us;
     };
     std::stable_sort(group.begin(), group.end(), [&](int x, int y) { return rank(x) < rank(y); });
     group.resize(most);
@@ -304,7 +305,7 @@ class PartialReduce : public Rule {
   void free_stuck() {
     for (int s = youngest_stuck(); s >= 0; s = youngest_stuck()) {
       close(s, {states_[s].held.front()}, Reason::Frees);
-      look(s);
+      examine(s);
     }
   }
 
@@ -314,7 +315,8 @@ class PartialReduce : public Rule {
       if (!states_[s].held.empty()) stuck.push_back(s);
     for (auto s = stuck.begin(); s != stuck.end();) {
       const std::vector<int>& others = states_[*s].waits_for;
-      if (std::any_of(others.begin(), others.end(), [&](int p) { return comes(*s, p, stuck); })) {
+      if (std::any_of(others.begin(), others.end(),
+                      [&](int p) { return can_arrive(*s, p, stuck); })) {
         stuck.erase(s);
         s = stuck.begin();
       } else {
@@ -333,13 +335,13 @@ class PartialReduce : public Rule {
   // forward u + n - t. Backward v of stage s stands after its forward v + n - s - 1. With a flush,
   // all stages come to u. With overlapped averaging they come to u + 1, which stage t then computes
   // while its request is held.
-  bool comes(int stage, int pipeline, const std::vector<int>& holding) const {
-    const std::int64_t next = board_.seat(stage, pipeline).answered + 1;
+  bool can_arrive(int stage, int pipeline, const std::vector<int>& holding) const {
+    const std::int64_t next = board_.state(stage, pipeline).answered + 1;
     return std::all_of(holding.begin(), holding.end(), [&](int t) {
       const std::vector<int>& held = states_[t].held;
       if (!std::binary_search(held.begin(), held.end(), pipeline)) return true;
       const int ahead = o_.flushes ? (o_.overlapped ? 1 : 0) : std::max(0, stage - t);
-      return next <= board_.seat(t, pipeline).answered + 1 + ahead;
+      return next <= board_.state(t, pipeline).answered + 1 + ahead;
     });
   }
 

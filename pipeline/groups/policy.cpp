@@ -99,7 +99,7 @@ std::optional<std::int64_t> Policy::wakes_at_us() const { return impl_->rule->wa
 std::vector<Decision> Policy::take() { return impl_->board.take(); }
 
 bool Policy::is_pending(int stage, int pipeline) const {
-  return impl_->board.seat(stage, pipeline).open;
+  return impl_->board.state(stage, pipeline).open;
 }
 
 }  // namespace hetu::groups

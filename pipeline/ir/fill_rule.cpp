@@ -53,7 +53,7 @@ InverseMakers parse_inverse_makers(const std::string& name) {
 
 OptionField inverses_field(std::string& makers) {
   return {.name = "inverses",
-          .place = &makers,
+          .value = &makers,
           .argument = "WHO",
           .doc =
               "of K-FAC, of a stage with several copies: each layer is inverted by one of them, "
@@ -63,7 +63,7 @@ OptionField inverses_field(std::string& makers) {
 
 OptionField fill_field(std::string& rule) {
   return {.name = "fill",
-          .place = &rule,
+          .value = &rule,
           .argument = "WHERE",
           .doc =
               "K-FAC's work: after the compute of a step, in the bubbles of as many steps as it "
@@ -74,7 +74,7 @@ OptionField fill_field(std::string& rule) {
 
 OptionField every_field(std::int64_t& every) {
   return {.name = "curvature_every",
-          .place = &every,
+          .value = &every,
           .argument = "N",
           .doc = "of K-FAC: steps between two refreshes of inverses, at least",
           .range = {1, 1 << 16}};
@@ -82,7 +82,7 @@ OptionField every_field(std::int64_t& every) {
 
 OptionField replan_field(double& share) {
   return {.name = "replan",
-          .place = &share,
+          .value = &share,
           .argument = "SHARE",
           .doc =
               "of --fill best and wrap: after a cycle in which more than this share of the "

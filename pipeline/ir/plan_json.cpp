@@ -290,10 +290,10 @@ Schedule parse_plan_json(const std::string& text, const std::string& origin,
   read_workers(in, origin, s);
   if (s.stages > 0 && s.stages != static_cast<int>(s.workers.size()))
     in.wrong(fmt::format("'stages' is {}, but there are {} workers", s.stages, s.workers.size()));
-  const Lowering told = s.lowering;
+  const Lowering given = s.lowering;
   complete_plan(s, facts, origin);
   if (in.has("lowering"))
-    s.lowering.flush = parsed["lowering"].contains("flush") ? told.flush : ends_in_flush(s);
+    s.lowering.flush = parsed["lowering"].contains("flush") ? given.flush : ends_in_flush(s);
   if (in.has("pair_semantics")) set_pairs(s, in.text("pair_semantics", ""), origin);
   return s;
 }

@@ -76,8 +76,8 @@ Reductions::Reductions(const Schedule& schedule) : schedule_(schedule) {
           "'{}' has pipelines that share no gradient, and owners of layers invert for all copies",
           schedule.method);
   copies_.assign(n, 0);
-  const int sharers = how.average_weights || how.servers ? 1 : how.pipelines;
-  for (const Placement& p : schedule.placements) copies_[p.model_stage] += sharers;
+  const int per_placement = how.average_weights || how.servers ? 1 : how.pipelines;
+  for (const Placement& p : schedule.placements) copies_[p.model_stage] += per_placement;
   parts_.resize(schedule.placements.size());
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const int s = schedule.placements[i].model_stage;
@@ -94,7 +94,7 @@ Reductions::Reductions(const Schedule& schedule) : schedule_(schedule) {
     const int part = buckets(pair.first) + static_cast<int>(t);
     const std::vector<int> all = members(placement_of(schedule, pair.first, 0), part);
     // the only member adds both gradients itself
-    if (static_cast<int>(all.size()) * sharers < 2) continue;
+    if (static_cast<int>(all.size()) * per_placement < 2) continue;
     for (const int stage : all)
       parts_[stage].push_back(buckets(schedule.placements[stage].model_stage) +
                               static_cast<int>(t));
@@ -158,23 +158,24 @@ int Reductions::factor_layers(int stage) const {
   return layers.empty() ? 0 : layers[schedule_.placements[stage].model_stage];
 }
 
-int Reductions::sharers(int stage) const {
+int Reductions::copies_sharing_inversions(int stage) const {
   return schedule_.lowering.owners ? copies_[schedule_.placements[stage].model_stage] : 1;
 }
 
 int Reductions::rounds(int stage) const {
-  return (factor_layers(stage) + sharers(stage) - 1) / sharers(stage);
+  return (factor_layers(stage) + copies_sharing_inversions(stage) - 1) /
+         copies_sharing_inversions(stage);
 }
 
 Reductions::Layers Reductions::layers_of(int stage, int round) const {
-  const std::int64_t each = sharers(stage), all = factor_layers(stage);
+  const std::int64_t each = copies_sharing_inversions(stage), all = factor_layers(stage);
   const auto below = [&](std::int64_t layer) { return static_cast<int>(std::min(all, layer)); };
   return {below(round * each), below((round + 1) * each)};
 }
 
 int Reductions::inverted_layer(const Instr& inversion, int pipeline) const {
   const auto [first, end] = layers_of(inversion.stage, inversion.part);
-  if (sharers(inversion.stage) == 1) return first < end ? first : -1;
+  if (copies_sharing_inversions(inversion.stage) == 1) return first < end ? first : -1;
   const Placement& copy = schedule_.placements[inversion.stage];
   const int in_pipeline = copies_[copy.model_stage] / schedule_.lowering.pipelines;
   const int layer = first + pipeline * in_pipeline + copy.replica;

@@ -62,7 +62,7 @@ class Reductions {
   /// Returns the number of layers of the placement that have factors.
   int factor_layers(int stage) const;
   /// Returns the number of copies that share the placement's inversions; 1: each copy makes all.
-  int sharers(int stage) const;
+  int copies_sharing_inversions(int stage) const;
   /// Returns the number of rounds of the placement's inversions: its layers, divided by the copies
   /// that share them, rounded up.
   int rounds(int stage) const;

@@ -184,8 +184,8 @@ void finish_step(Schedule& s, const Reductions& reductions) {
 
 OptionField sync_field(SyncPlace& sync) {
   return {.name = "sync",
-          .place = WordPlace{[&sync] { return sync_place_name(sync); },
-                             [&sync](const std::string& v) { sync = parse_sync_place(v); }},
+          .value = TextAccess{[&sync] { return sync_place_name(sync); },
+                              [&sync](const std::string& v) { sync = parse_sync_place(v); }},
           .argument = "WHERE",
           .doc =
               "where all-reduces stand in a row: end; eager, as soon as a stage's gradient is "
@@ -195,7 +195,7 @@ OptionField sync_field(SyncPlace& sync) {
 
 OptionField staleness_field(int& staleness) {
   return {.name = "staleness",
-          .place = &staleness,
+          .value = &staleness,
           .argument = "D",
           .doc =
               "with servers: waves (hetpipe) or steps by which a pipeline may be ahead of the "

@@ -256,39 +256,39 @@ Simulation simulated(const PlanOptions& o, const Schedule& lowered, bool events)
 }
 
 Costs costs_of(const PlanOptions& o) {
-  const CostOptions& told = o.costs;
+  const CostOptions& given = o.costs;
   Costs costs;
-  if (!told.costs.empty()) {
-    const std::string text = read_text(told.costs);
+  if (!given.costs.empty()) {
+    const std::string text = read_text(given.costs);
     require(is_block_table(text) ||
-                (told.table.micro_batch_size == 0 && told.table.blocks_per_stage == 0),
+                (given.table.micro_batch_size == 0 && given.table.blocks_per_stage == 0),
             "--micro-batch-size and --blocks-per-stage choose from a CSV of blocks, and {} is not "
             "one; leave them out",
-            told.costs);
-    costs = parse_costs(text, told.costs, told.table);
+            given.costs);
+    costs = parse_costs(text, given.costs, given.table);
   } else {
-    require(told.table.micro_batch_size == 0 && told.table.blocks_per_stage == 0,
+    require(given.table.micro_batch_size == 0 && given.table.blocks_per_stage == 0,
             "--micro-batch-size and --blocks-per-stage are for --costs FILE.csv");
     StageCost& c = costs.stages[0];
-    c.forward = told.forward;
-    c.input_grad = o.has("backward") ? told.backward / 2 : told.input_grad;
-    c.weight_grad = o.has("backward") ? told.backward / 2 : told.weight_grad;
-    c.recompute = told.recompute;
+    c.forward = given.forward;
+    c.input_grad = o.has("backward") ? given.backward / 2 : given.input_grad;
+    c.weight_grad = o.has("backward") ? given.backward / 2 : given.weight_grad;
+    c.recompute = given.recompute;
   }
   for (StageCost& c : costs.stages) {
-    if (o.has("update")) c.update = told.update;
-    if (o.has("bytes")) c.bytes_out = told.bytes;
+    if (o.has("update")) c.update = given.update;
+    if (o.has("bytes")) c.bytes_out = given.bytes;
     if (o.has("allreduce")) c.reduce_grad = 0;
   }
   // --allreduce is one time for all stages and replaces times of single stages.
   if (o.has("allreduce")) {
-    costs.allreduce = told.allreduce;
+    costs.allreduce = given.allreduce;
     for (BlockCost& b : costs.blocks) b.cost.reduce_grad = 0;
   }
   // A link in the file overrides the options.
   if (!costs.has_link) {
-    costs.link.latency = told.latency;
-    costs.link.bandwidth = told.bandwidth;
+    costs.link.latency = given.latency;
+    costs.link.bandwidth = given.bandwidth;
   }
   require(is_bandwidth(costs.link.bandwidth),
           "--bandwidth must be 0 (unlimited) or at least {}, got {}", kLeastBandwidth,

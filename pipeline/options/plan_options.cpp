@@ -21,13 +21,13 @@ void set_limit(Sizes& sizes, const std::string& text) {
 Fields of_files(PlanOptions& o) {
   return {
       {.name = "replicas",
-       .place = &o.replicas,
+       .value = &o.replicas,
        .argument = "R",
        .doc = "copies of the model in a FILE",
        .range = {1, 1 << 28},
        .otherwise = "from JSON, else 1"},
       {.name = "version_rule",
-       .place = &o.version_rule,
+       .value = &o.version_rule,
        .argument = "RULE",
        .doc = "newest, lag1 or wave: weight versions of a FILE with updates in mid-row",
        .choices = {"newest", "lag1", "wave"}},
@@ -38,19 +38,19 @@ Fields of_files(PlanOptions& o) {
 Fields of_runs(PlanOptions& o) {
   const OptionField slots = {
       .name = "send_slots",
-      .place = &o.run.send_slots,
+      .value = &o.run.send_slots,
       .argument = "K",
       .doc = "unreceived messages per ordered pair of workers; 0 = rendezvous",
       .range = {0, 1 << 28},
       .otherwise = "unbounded"};
   const Fields side_by_side = {
       {.name = "pipelines",
-       .place = &o.pipelines,
+       .value = &o.pipelines,
        .argument = "N",
        .doc = "pipelines side by side",
        .range = {1, 1 << 16}},
       {.name = "sync_method",
-       .place = &o.sync_method,
+       .value = &o.sync_method,
        .argument = "HOW",
        .doc = "how pipelines agree: allreduce; preduce, adpsgd or adpsgd-lockstep, which average "
               "weights (pipedream); hetpipe, which pushes waves to servers (hetpipe); ps, whose "
@@ -59,7 +59,7 @@ Fields of_runs(PlanOptions& o) {
        .otherwise = "allreduce; of method hetpipe on several pipelines, hetpipe"},
       staleness_field(o.staleness),
       {.name = "servers",
-       .place = &o.run.servers,
+       .value = &o.run.servers,
        .argument = "S",
        .doc = "of hetpipe and ps: servers that share every stage's weights evenly; each way takes "
               "latency "
@@ -78,7 +78,7 @@ Fields of_runs(PlanOptions& o) {
 Fields of_curvature(PlanOptions& o) {
   return {fill_field(o.fill),
           {.name = "factor_layers",
-           .place = &o.factor_layers,
+           .value = &o.factor_layers,
            .argument = "L",
            .doc = "with --fill: layers with factors on each model stage",
            .range = {1, INT16_MAX}},
@@ -87,15 +87,15 @@ Fields of_curvature(PlanOptions& o) {
 }
 
 Fields of_output(PlanOptions& o) {
-  const WordPlace output{[&o] { return o.output; },
-                         [&o](const std::string& v) {
-                           require(!v.empty(), "needs a file name");
-                           o.output = v;
-                         }};
+  const TextAccess output{[&o] { return o.output; },
+                          [&o](const std::string& v) {
+                            require(!v.empty(), "needs a file name");
+                            o.output = v;
+                          }};
   return {
-      {.name = "lowered", .place = &o.lowered, .doc = "with communication, reductions and updates"},
+      {.name = "lowered", .value = &o.lowered, .doc = "with communication, reductions and updates"},
       {.name = "format",
-       .place = &o.format,
+       .value = &o.format,
        .argument = "WHAT",
        .doc =
            "grid, csv, json, svg, pdf, html or trace; of schedule also torch: CSV that PyTorch's "
@@ -103,14 +103,14 @@ Fields of_output(PlanOptions& o) {
        .choices = {"grid", "csv", "json", "svg", "pdf", "html", "trace", "torch"},
        .otherwise = "by the suffix of -o, else grid"},
       {.name = "style",
-       .place = &o.style,
+       .value = &o.style,
        .argument = "NAME",
        .doc =
            "timeline, or profile (SVG, PDF): one row per GPU, three steps, colours and title as in "
            "Chimera's profiles",
        .choices = {"timeline", "profile"}},
       {.name = "output",
-       .place = output,
+       .value = output,
        .argument = "FILE",
        .doc =
            "writes there in place of standard output; the suffix chooses the format: .txt, .csv, "
@@ -122,8 +122,8 @@ Fields of_output(PlanOptions& o) {
 }  // namespace
 
 Fields fields(CostOptions& c) {
-  const auto time = [](const char* name, double& place, const char* argument, const char* doc) {
-    return OptionField{.name = name, .place = &place, .argument = argument, .doc = doc};
+  const auto time = [](const char* name, double& value, const char* argument, const char* doc) {
+    return OptionField{.name = name, .value = &value, .argument = argument, .doc = doc};
   };
   return {
       time("forward", c.forward, "F", "time of a forward, per worker and micro-batch"),
@@ -135,24 +135,24 @@ Fields fields(CostOptions& c) {
       time("update", c.update, "T", "time of an update"),
       time("allreduce", c.allreduce, "T", "time of a reduction, per gradient group of a stage"),
       time("latency", c.latency, "C", "of every edge between different workers"),
-      {.name = "bytes", .place = &c.bytes, .argument = "N", .doc = "message size", .otherwise = ""},
+      {.name = "bytes", .value = &c.bytes, .argument = "N", .doc = "message size", .otherwise = ""},
       {.name = "bandwidth",
-       .place = &c.bandwidth,
+       .value = &c.bandwidth,
        .argument = "X",
        .doc = "bytes per time unit: a message costs latency + bytes/bandwidth",
        .otherwise = "latency only"},
       {.name = "costs",
-       .place = &c.costs,
+       .value = &c.costs,
        .argument = "FILE",
        .doc = "times in ms per stage: JSON, a CSV of measured blocks, or a trace"},
       {.name = "micro_batch_size",
-       .place = &c.table.micro_batch_size,
+       .value = &c.table.micro_batch_size,
        .argument = "B",
        .doc = "which row of a CSV of blocks",
        .range = kAny,
        .otherwise = ""},
       {.name = "blocks_per_stage",
-       .place = &c.table.blocks_per_stage,
+       .value = &c.table.blocks_per_stage,
        .argument = "N",
        .doc = "how many blocks of that CSV make a stage",
        .range = kAny,
@@ -161,16 +161,16 @@ Fields fields(CostOptions& c) {
 }
 
 Fields fields(PlanOptions& o) {
-  const WordPlace limit{[&o] {
-                          const bool bytes = o.sizes.memory_bytes > 0;
-                          const double is =
-                              bytes ? o.sizes.memory_bytes / 1024 : o.sizes.memory_limit;
-                          return is == 0 ? "" : fmt::format("{}{}", is, bytes ? "KiB" : "");
-                        },
-                        [&o](const std::string& v) { set_limit(o.sizes, v); }};
+  const TextAccess limit{[&o] {
+                           const bool bytes = o.sizes.memory_bytes > 0;
+                           const double is =
+                               bytes ? o.sizes.memory_bytes / 1024 : o.sizes.memory_limit;
+                           return is == 0 ? "" : fmt::format("{}{}", is, bytes ? "KiB" : "");
+                         },
+                         [&o](const std::string& v) { set_limit(o.sizes, v); }};
   const OptionField memory = {
       .name = "memory_limit",
-      .place = limit,
+      .value = limit,
       .argument = "A",
       .doc =
           "bound to keep per worker, for methods that choose by costs, and to "
@@ -218,7 +218,7 @@ void check_plan_options(const PlanOptions& o) {
 
 OptionField group_log_field(std::string& path) {
   return {.name = "group_log",
-          .place = &path,
+          .value = &path,
           .argument = "FILE",
           .doc = "writes who averages with whom and when (hetu timeline --groups)"};
 }

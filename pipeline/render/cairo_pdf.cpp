@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "base/error.h"
-#include "pipeline/render/picture.h"
+#include "pipeline/render/figure.h"
 #include "pipeline/render/printable.h"
 #include "pipeline/render/render.h"
 
@@ -28,7 +28,7 @@ cairo_status_t append(void* text, const unsigned char* data, unsigned length) {
 
 class PdfWriter {
  public:
-  explicit PdfWriter(const Picture& picture);
+  explicit PdfWriter(const Figure& figure);
   void set_title(const std::string& title);
   std::string write();
 
@@ -44,17 +44,17 @@ class PdfWriter {
   void draw(const Stroke& stroke);
   void draw(const BlockRow& row);
 
-  const Picture& picture_;
+  const Figure& figure_;
   std::string out_;
   std::unique_ptr<cairo_surface_t, decltype(&cairo_surface_destroy)> surface_;
   std::unique_ptr<cairo_t, decltype(&cairo_destroy)> context_;
   cairo_t* c_;
 };
 
-PdfWriter::PdfWriter(const Picture& picture)
-    : picture_(picture),
-      surface_(cairo_pdf_surface_create_for_stream(append, &out_, picture.width * kPointsPerPixel,
-                                                   picture.height * kPointsPerPixel),
+PdfWriter::PdfWriter(const Figure& figure)
+    : figure_(figure),
+      surface_(cairo_pdf_surface_create_for_stream(append, &out_, figure.width * kPointsPerPixel,
+                                                   figure.height * kPointsPerPixel),
                cairo_surface_destroy),
       context_(cairo_create(surface_.get()), cairo_destroy),
       c_(context_.get()) {
@@ -144,7 +144,7 @@ void PdfWriter::draw(const BlockRow& row) {
   for (const Block& b : row.blocks) {
     if (b.accent_y >= 0) {
       color(kInk, 0.62);
-      cairo_rectangle(c_, row.x + b.x, row.y + b.accent_y, b.width, picture_.accent_height);
+      cairo_rectangle(c_, row.x + b.x, row.y + b.accent_y, b.width, figure_.accent_height);
       cairo_fill(c_);
     }
     if (b.emphasis) {
@@ -155,19 +155,19 @@ void PdfWriter::draw(const BlockRow& row) {
   }
   for (const Block& b : row.blocks) {
     if (b.label.empty()) continue;
-    const double size = picture_.label_size;
+    const double size = figure_.label_size;
     text({row.x + b.x + b.width / 2, row.y + b.y + b.height / 2 + size * 0.36, size, Anchor::Middle,
           false, b.look->light_text ? 0xffffff : kInk, b.label});
   }
 }
 
 std::string PdfWriter::write() {
-  for (const Area& a : picture_.back) draw(a);
-  for (const Stroke& s : picture_.grid) draw(s);
-  for (const BlockRow& row : picture_.rows) draw(row);
-  for (const Stroke& s : picture_.strokes) draw(s);
-  for (const Area& a : picture_.front) draw(a);
-  for (const Word& w : picture_.words) text(w);
+  for (const Area& a : figure_.back) draw(a);
+  for (const Stroke& s : figure_.grid) draw(s);
+  for (const BlockRow& row : figure_.rows) draw(row);
+  for (const Stroke& s : figure_.strokes) draw(s);
+  for (const Area& a : figure_.front) draw(a);
+  for (const Word& w : figure_.words) text(w);
   check(cairo_status(c_), "drawing");
   cairo_surface_finish(surface_.get());
   check(cairo_surface_status(surface_.get()), "writing");
@@ -177,12 +177,12 @@ std::string PdfWriter::write() {
 }  // namespace
 
 std::string render_pdf(const std::vector<TimelineRowSet>& sets, const SvgOptions& options) {
-  const Picture picture = lay_out(sets, options);
-  PdfWriter writer(picture);
+  const Figure figure = layout_figure(sets, options);
+  PdfWriter writer(figure);
   writer.set_title(options.title);
   return writer.write();
 }
 
-std::string pdf_of(const Picture& picture) { return PdfWriter(picture).write(); }
+std::string pdf_of(const Figure& figure) { return PdfWriter(figure).write(); }
 
 }  // namespace hetu

@@ -52,12 +52,12 @@ struct Rows {
 /// Removes a cell so that the plan may run: the last one that the refusal names. Returns false if
 /// it names none.
 bool take_named(Rows& rows, const std::string& refusal) {
-  const std::vector<DiagnosedPlace> places = diagnosed_places(refusal);
-  const auto named = std::find_if(places.rbegin(), places.rend(), [&](const DiagnosedPlace& p) {
+  const std::vector<DiagnosisLine> lines = diagnosis_lines(refusal);
+  const auto named = std::find_if(lines.rbegin(), lines.rend(), [&](const DiagnosisLine& p) {
     return p.step >= 0 && p.worker < static_cast<int>(rows.cells.size()) &&
            p.step < static_cast<int>(rows.cells[p.worker].size());
   });
-  if (named == places.rend()) return false;
+  if (named == lines.rend()) return false;
   rows.take(named->worker, named->step);
   return true;
 }
@@ -81,49 +81,49 @@ bool ran(const TraceEvent& e, int worker, const Instr& i) {
          e.micro == i.micro && e.part == i.part;
 }
 
-/// Returns the mark for a diagnosed place. If its instruction has not run, adds an event without
+/// Returns the mark for a diagnosed line. If its instruction has not run, adds an event without
 /// length.
-Mark mark_of(const DiagnosedPlace& place, const std::vector<Instr>& row, bool left_out,
+Mark mark_of(const DiagnosisLine& diagnosed, const std::vector<Instr>& row, bool left_out,
              std::vector<TraceEvent>& events) {
   Mark mark;
-  mark.worker = place.worker;
-  mark.text = place.text;
+  mark.worker = diagnosed.worker;
+  mark.text = diagnosed.text;
   mark.time_us = 0;
   const int length = static_cast<int>(row.size());
-  const int known = place.step >= 0 ? std::min(place.step, length) : length;
+  const int known = diagnosed.step >= 0 ? std::min(diagnosed.step, length) : length;
   for (const TraceEvent& e : events) {
-    if (!left_out && known < length && ran(e, place.worker, row[known])) {
+    if (!left_out && known < length && ran(e, diagnosed.worker, row[known])) {
       mark.time_us = e.start_us + e.duration_us / 2;
       return mark;
     }
     const bool before = std::any_of(row.begin(), row.begin() + known,
-                                    [&](const Instr& i) { return ran(e, place.worker, i); });
+                                    [&](const Instr& i) { return ran(e, diagnosed.worker, i); });
     if (before) mark.time_us = std::max(mark.time_us, e.start_us + e.duration_us);
   }
   if (known == length) return mark;
   const Instr& i = row[known];
-  events.push_back({TraceSource::Predicted, place.worker, kind_name(i.kind), i.stage, i.micro,
+  events.push_back({TraceSource::Predicted, diagnosed.worker, kind_name(i.kind), i.stage, i.micro,
                     i.part, 0, mark.time_us, 0});
   return mark;
 }
 
 }  // namespace
 
-std::vector<DiagnosedPlace> diagnosed_places(const std::string& diagnosis) {
-  std::vector<DiagnosedPlace> places;
+std::vector<DiagnosisLine> diagnosis_lines(const std::string& diagnosis) {
+  std::vector<DiagnosisLine> lines;
   for (std::size_t at = diagnosis.find('\n'); at != std::string::npos;) {
     const std::size_t end = diagnosis.find('\n', at + 1);
     const std::string line = diagnosis.substr(at + 1, end - at - 1);
     at = end;
     std::size_t behind = 0, unused = 0;
-    DiagnosedPlace place;
-    place.worker = number_after(line, "worker ", behind);
-    if (place.worker < 0) continue;
-    place.step = number_after(line, " at step ", unused);
-    place.text = line.substr(std::min(line.size(), behind + 1));
-    places.push_back(std::move(place));
+    DiagnosisLine diagnosed;
+    diagnosed.worker = number_after(line, "worker ", behind);
+    if (diagnosed.worker < 0) continue;
+    diagnosed.step = number_after(line, " at step ", unused);
+    diagnosed.text = line.substr(std::min(line.size(), behind + 1));
+    lines.push_back(std::move(diagnosed));
   }
-  return places;
+  return lines;
 }
 
 RefusedRun run_refused(const Schedule& plan, const std::string& diagnosis, const Costs& costs,
@@ -136,12 +136,13 @@ RefusedRun run_refused(const Schedule& plan, const std::string& diagnosis, const
   RefusedRun out;
   out.set.title = "as far as it runs";
   out.set.events = events_of(left, rows, costs, run);
-  for (const DiagnosedPlace& place : diagnosed_places(diagnosis)) {
-    if (place.worker >= static_cast<int>(whole.cells.size())) continue;
-    const auto& kept = rows.steps[place.worker];
+  for (const DiagnosisLine& diagnosed : diagnosis_lines(diagnosis)) {
+    if (diagnosed.worker >= static_cast<int>(whole.cells.size())) continue;
+    const auto& kept = rows.steps[diagnosed.worker];
     const bool left_out =
-        place.step >= 0 && !std::binary_search(kept.begin(), kept.end(), place.step);
-    out.marks.push_back(mark_of(place, whole.cells[place.worker], left_out, out.set.events));
+        diagnosed.step >= 0 && !std::binary_search(kept.begin(), kept.end(), diagnosed.step);
+    out.marks.push_back(
+        mark_of(diagnosed, whole.cells[diagnosed.worker], left_out, out.set.events));
   }
   add_inputs(out.set, left);
   return out;

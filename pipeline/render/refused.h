@@ -10,7 +10,7 @@
 namespace hetu {
 
 /// A line of a diagnosis: "  worker 1 at step 3: 1B0" or "  worker 1 never runs 1B0".
-struct DiagnosedPlace {
+struct DiagnosisLine {
   int worker = 0;
   int step = -1;  ///< index in the worker's row; -1: the line has no index
   std::string text;
@@ -18,7 +18,7 @@ struct DiagnosedPlace {
 
 /// Returns the places that a Plan error names after its first line, in order. Returns none for a
 /// message of one line.
-std::vector<DiagnosedPlace> diagnosed_places(const std::string& diagnosis);
+std::vector<DiagnosisLine> diagnosis_lines(const std::string& diagnosis);
 
 /// The part of a refused plan that runs, and its diagnosis as marks.
 struct RefusedRun {

@@ -78,11 +78,11 @@ void add_inputs(TimelineRowSet& set, const Schedule& plan);
 /// first worker begins a step. The title contains the utilization of the first step: the time
 /// covered by events that end before the second step, divided by the step's length, as a mean over
 /// workers.
-enum class PictureStyle : std::uint8_t { Timeline, Profile };
+enum class FigureStyle : std::uint8_t { Timeline, Profile };
 
 /// Options of render_svg, render_pdf and render_html.
 struct SvgOptions {
-  PictureStyle style = PictureStyle::Timeline;
+  FigureStyle style = FigureStyle::Timeline;
   std::string title;
   TimeUnit unit;
   int width = 0;  ///< width in pixels; 0: 720 to 1800, by the number of events

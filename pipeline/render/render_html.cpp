@@ -3,8 +3,8 @@
 #include <map>
 
 #include "base/error.h"
+#include "pipeline/render/figure_rows.h"
 #include "pipeline/render/html/page.h"
-#include "pipeline/render/picture_rows.h"
 #include "pipeline/render/printable.h"
 #include "pipeline/render/render.h"
 #include "pipeline/render/timeline.h"

@@ -2,7 +2,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "pipeline/render/picture.h"
+#include "pipeline/render/figure.h"
 #include "pipeline/render/printable.h"
 #include "pipeline/render/render.h"
 #include "pipeline/render/timeline.h"
@@ -24,9 +24,9 @@ std::string paint(const KindLook& look) {
 
 class SvgWriter {
  public:
-  explicit SvgWriter(const Picture& picture) : picture_(picture) {
+  explicit SvgWriter(const Figure& figure) : figure_(figure) {
     std::size_t blocks = 0;
-    for (const BlockRow& row : picture.rows) blocks += row.blocks.size();
+    for (const BlockRow& row : figure.rows) blocks += row.blocks.size();
     tooltips_ = blocks <= kTooltipLimit;
   }
   std::string write();
@@ -46,7 +46,7 @@ class SvgWriter {
   void write_word(const Word& word);
   std::string tooltip(const TraceEvent& event) const;
 
-  const Picture& picture_;
+  const Figure& figure_;
   bool tooltips_ = true;
   std::string out_;
 };
@@ -55,17 +55,17 @@ void SvgWriter::write_head() {
   put("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" "
       "viewBox=\"0 0 {0} {1}\" font-family=\"Helvetica, Arial, 'DejaVu Sans', sans-serif\">\n",
-      n(picture_.width), n(picture_.height));
+      n(figure_.width), n(figure_.height));
   put("<style>\n.r path{{fill:none}}\n.a{{stroke:{0};stroke-width:{1};stroke-opacity:.62}}\n"
       ".x{{stroke:{0};stroke-opacity:.6}}\n.t{{font-size:{2}px;text-anchor:middle;fill:{0}}}\n"
       ".l{{fill:#fff}}\n",
-      hex(kInk), n(picture_.accent_height), n(picture_.label_size));
-  for (const KindLook& look : *picture_.looks) {
+      hex(kInk), n(figure_.accent_height), n(figure_.label_size));
+  for (const KindLook& look : *figure_.looks) {
     put(".{}{{stroke:{}{}}}\n", look.css, paint(look),
         look.opacity < 1 ? fmt::format(";stroke-opacity:{}", n(look.opacity)) : "");
   }
   put("</style>\n<defs>\n");
-  for (const KindLook& look : *picture_.looks) {
+  for (const KindLook& look : *figure_.looks) {
     if (!look.hatched) continue;
     put("<pattern id=\"h{}\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" "
         "patternTransform=\"rotate(45)\"><rect width=\"5\" height=\"5\" fill=\"{}\"/>"
@@ -76,11 +76,11 @@ void SvgWriter::write_head() {
 }
 
 std::string SvgWriter::tooltip(const TraceEvent& e) const {
-  const double us = picture_.unit.us;
+  const double us = figure_.unit.us;
   return fmt::format("{}, worker {}, step {}: {} to {} {}", cell_of(e, true), e.worker, e.step,
-                     short_number((e.start_us - picture_.origin_us) / us, 3),
-                     short_number((e.start_us + e.duration_us - picture_.origin_us) / us, 3),
-                     picture_.unit.name);
+                     short_number((e.start_us - figure_.origin_us) / us, 3),
+                     short_number((e.start_us + e.duration_us - figure_.origin_us) / us, 3),
+                     figure_.unit.name);
 }
 
 /// Writes blocks as subpaths: a horizontal line whose thickness is the block's height.
@@ -113,7 +113,7 @@ void SvgWriter::write_overlays(const BlockRow& row) {
   for (const Block& b : row.blocks) {
     if (b.accent_y >= 0)
       accents +=
-          fmt::format("M{} {}h{}", n(b.x), n(b.accent_y + picture_.accent_height / 2), n(b.width));
+          fmt::format("M{} {}h{}", n(b.x), n(b.accent_y + figure_.accent_height / 2), n(b.width));
     if (b.emphasis)
       emphasis[b.height] += fmt::format("M{} {}h{}", n(b.x), n(b.y + b.height / 2), n(b.width));
   }
@@ -130,7 +130,7 @@ void SvgWriter::write_labels(const BlockRow& row) {
     for (const Block& b : row.blocks) {
       if (b.label.empty() || b.look->light_text != light) continue;
       labels += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>", n(b.x + b.width / 2),
-                            n(b.y + b.height / 2 + picture_.label_size * 0.36), xml_text(b.label));
+                            n(b.y + b.height / 2 + figure_.label_size * 0.36), xml_text(b.label));
     }
     if (!labels.empty()) put("<g class=\"t{}\">{}</g>\n", light ? " l" : "", labels);
   }
@@ -172,12 +172,12 @@ void SvgWriter::write_word(const Word& w) {
 
 std::string SvgWriter::write() {
   write_head();
-  for (const Area& a : picture_.back) write_area(a);
-  for (const Stroke& s : picture_.grid) write_stroke(s);
-  for (const BlockRow& row : picture_.rows) write_row(row);
-  for (const Stroke& s : picture_.strokes) write_stroke(s);
-  for (const Area& a : picture_.front) write_area(a);
-  for (const Word& w : picture_.words) write_word(w);
+  for (const Area& a : figure_.back) write_area(a);
+  for (const Stroke& s : figure_.grid) write_stroke(s);
+  for (const BlockRow& row : figure_.rows) write_row(row);
+  for (const Stroke& s : figure_.strokes) write_stroke(s);
+  for (const Area& a : figure_.front) write_area(a);
+  for (const Word& w : figure_.words) write_word(w);
   put("</svg>\n");
   return std::move(out_);
 }
@@ -185,9 +185,9 @@ std::string SvgWriter::write() {
 }  // namespace
 
 std::string render_svg(const std::vector<TimelineRowSet>& sets, const SvgOptions& options) {
-  return svg_of(lay_out(sets, options));
+  return svg_of(layout_figure(sets, options));
 }
 
-std::string svg_of(const Picture& picture) { return SvgWriter(picture).write(); }
+std::string svg_of(const Figure& figure) { return SvgWriter(figure).write(); }
 
 }  // namespace hetu

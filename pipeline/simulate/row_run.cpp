@@ -64,7 +64,7 @@ void RowRun::run_rows() {
       for (const int p : progress_.collectives()[collective].posts)
         advance(pipeline * workers_ + index_.worker_of(p));
     } else {
-      happen(e);
+      on_event(e);
     }
   }
 }
@@ -143,7 +143,7 @@ void RowRun::pass(int r, int position) {
   } else if (is_collective(i.kind)) {
     post(r, position);
   } else if (!is_recv(i.kind)) {
-    reach(r, i);
+    on_instruction(r, i);
   }
 }
 

@@ -45,9 +45,9 @@ class RowRun {
   virtual bool is_held_up(int /*row*/, const Instr& /*instr*/) { return false; }
   /// Called when the row arrives at an instruction that is not a computation, an update, a message
   /// or a sum, such as PUSH, PULL or PARTIAL_REDUCE.
-  virtual void reach(int row, const Instr& instr) = 0;
+  virtual void on_instruction(int row, const Instr& instr) = 0;
   /// Called at the time of an event of the derived class.
-  virtual void happen(const Event& event) = 0;
+  virtual void on_event(const Event& event) = 0;
   /// Called when a compute instruction starts at `at`.
   virtual void computed(int row, const Instr& instr, double at, double time) = 0;
   /// Called before each event and at the end, with the time of the next event. Returns true if it

@@ -45,7 +45,7 @@ class ServerRun : RowRun {
 
  private:
   // Kinds of events. The value of an event is the placement.
-  enum What { kPushArrives = 1, kPushIsServed, kPullArrives, kPullIsServed, kAnswerArrives };
+  enum EventKind { kPushArrives = 1, kPushIsServed, kPullArrives, kPullIsServed, kAnswerArrives };
 
   static constexpr int kNowhere = -1;
 
@@ -69,7 +69,7 @@ class ServerRun : RowRun {
     if (worker(r) == 0) middle_[r / workers_].note(i, at, time);
   }
 
-  void reach(int r, const Instr& i) override {
+  void on_instruction(int r, const Instr& i) override {
     Copy& c = copy(i.stage, r / workers_);
     if (i.kind == Kind::Push) {
       ++c.pushes;
@@ -83,7 +83,7 @@ class ServerRun : RowRun {
     }
   }
 
-  void happen(const Event& e) override {
+  void on_event(const Event& e) override {
     const int stage = static_cast<int>(e.value);
     switch (e.what) {
       case kPushArrives:

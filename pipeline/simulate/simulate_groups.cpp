@@ -70,7 +70,7 @@ class GroupRun : RowRun {
     return true;
   }
 
-  void happen(const Event& e) override {
+  void on_event(const Event& e) override {
     Averages& a = averages_[e.row];
     ++a.done;
     a.stop = std::min(a.stop, e.value);
@@ -93,7 +93,7 @@ class GroupRun : RowRun {
       finished_[r / workers_].push_back(at + time);
   }
 
-  void reach(int r, const Instr& i) override {
+  void on_instruction(int r, const Instr& i) override {
     policy_.arrive({i.stage, r / workers_, ++averages_[r].asked}, us(now_));
     read_decisions();
   }

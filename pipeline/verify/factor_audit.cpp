@@ -167,7 +167,8 @@ void FactorAudit::inversion(int position, int updates) {
   const Instr& i = index_.at(position);
   const bool mine = is_of_inputs(i.kind);
   const std::vector<int> numbers = inverted_layers(position);
-  if (numbers.empty() && reductions_.sharers(i.stage) == 1) layer_at(position);  // throws Plan
+  if (numbers.empty() && reductions_.copies_sharing_inversions(i.stage) == 1)
+    layer_at(position);  // throws Plan
   if (numbers.empty())
     fail(Code::Plan,
          "{} is of round {}, in which this copy has none of the {} layers of stage {} with "
@@ -181,7 +182,8 @@ void FactorAudit::inversion(int position, int updates) {
     check_invertible(layer, number, position);
     layer.of(mine).inverted = true;
     const bool both = layer.of(!mine).inverted;
-    if (both && reductions_.sharers(i.stage) == 1) renew(position, number, updates);
+    if (both && reductions_.copies_sharing_inversions(i.stage) == 1)
+      renew(position, number, updates);
   }
 }
 
@@ -191,9 +193,10 @@ void FactorAudit::gather(int position, int updates) {
   if (is_of_no_cycle(position)) return;
   const Instr& i = index_.at(position);
   const auto [first, end] = reductions_.layers_of(i.stage, i.part);
-  if (reductions_.sharers(i.stage) == 1 || first >= end)
+  if (reductions_.copies_sharing_inversions(i.stage) == 1 || first >= end)
     fail(Code::Plan, "{}: copies of stage {} share the inversions of {} round(s):\n  {}",
-         to_string(i), i.stage, reductions_.sharers(i.stage) == 1 ? 0 : reductions_.rounds(i.stage),
+         to_string(i), i.stage,
+         reductions_.copies_sharing_inversions(i.stage) == 1 ? 0 : reductions_.rounds(i.stage),
          index_.describe(position));
   for (const int number : inverted_layers(position)) {
     const Layer& layer = layer_of(position, number);
@@ -235,9 +238,10 @@ void FactorAudit::precondition(int position, int updates) {
   for (std::size_t l = 0; l < s.layers.size(); ++l) {
     const Layer& layer = s.layers[l];
     if (layer.a.inverted || layer.b.inverted)
-      fail(Code::Plan, "{} comes between the two inversions of layer {}{}:\n  {}", to_string(i), l,
-           reductions_.sharers(i.stage) > 1 ? ", or before they are gathered" : "",
-           index_.describe(position));
+      fail(
+          Code::Plan, "{} comes between the two inversions of layer {}{}:\n  {}", to_string(i), l,
+          reductions_.copies_sharing_inversions(i.stage) > 1 ? ", or before they are gathered" : "",
+          index_.describe(position));
     if (layer.inverse_of >= 0) s.oldest = std::max(s.oldest, updates - layer.inverse_of);
   }
 }
@@ -261,7 +265,7 @@ void FactorAudit::repeat() {
 void FactorAudit::finish(VerifyReport& report) const {
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     const Stage& stage = stages_[s];
-    const bool gathered = reductions_.sharers(static_cast<int>(s)) > 1;
+    const bool gathered = reductions_.copies_sharing_inversions(static_cast<int>(s)) > 1;
     report.stages[s].tap_copies = stage.most_kept;
     report.oldest_inverse = std::max(report.oldest_inverse, stage.oldest);
     if (schedule_.lowering.wraps) continue;
@@ -272,7 +276,7 @@ void FactorAudit::finish(VerifyReport& report) const {
           fail(Code::Plan,
                "curvature is never inverted and gathered:\n  {} has no {}GATHER:{} after it",
                index_.describe(f.last), s,
-               index_.at(f.last).part / reductions_.sharers(static_cast<int>(s)));
+               index_.at(f.last).part / reductions_.copies_sharing_inversions(static_cast<int>(s)));
         if (f.pieces > 0)
           fail(Code::Plan, "curvature is never inverted:\n  {} has no {}INVERT_{}:{} after it",
                index_.describe(f.last), s, inputs ? "A" : "B", index_.at(f.last).part);

@@ -29,7 +29,7 @@ class Contents {
     for (int s = 0; s < index_.graph().stages(); ++s) {
       for (int m = 0; m < index_.forward_micros(); ++m) {
         const bool here = home(s, m) == schedule_.placements[s].replica;
-        want({.kind = Kind::Forward, .stage = s, .micro = m}, here);
+        expect({.kind = Kind::Forward, .stage = s, .micro = m}, here);
         if (!here) reject_recompute(s, m);
         const int halves = schedule_.half_micros ? 2 : 1;
         for (int h = 0; h < halves; ++h) check_backward(s, m * halves + h, here);
@@ -81,8 +81,8 @@ class Contents {
     const Instr weight{.kind = Kind::WeightGrad, .stage = s, .micro = micro};
     const bool neither = index_.find(input) < 0 && index_.find(weight) < 0;
     if (here && neither) missing({.kind = Kind::Backward, .stage = s, .micro = micro});
-    want(input, here);
-    want(weight, here);
+    expect(input, here);
+    expect(weight, here);
   }
 
   void check_cyclic_messages(int s) {
@@ -91,8 +91,8 @@ class Contents {
       const auto check = [&](const StageEdge& e, Kind first, Kind second) {
         const auto part = static_cast<std::int16_t>(e.part);
         if (!e.crosses) return;
-        want({first, false, part, s, m}, here);
-        want({second, false, part, s, m}, here);
+        expect({first, false, part, s, m}, here);
+        expect({second, false, part, s, m}, here);
       };
       for (const StageEdge& e : index_.graph().outputs(s, m))
         check(e, Kind::SendForward, Kind::RecvBackward);
@@ -111,11 +111,11 @@ class Contents {
         const bool here = home_[m / halves] == replica;
         if (m < index_.forward_micros()) {
           const bool forward_here = home_[m] == replica;
-          want({Kind::SendForward, false, part, e.from, m}, forward_here);
-          want({Kind::RecvForward, false, part, e.to, m}, forward_here);
+          expect({Kind::SendForward, false, part, e.from, m}, forward_here);
+          expect({Kind::RecvForward, false, part, e.to, m}, forward_here);
         }
-        want({Kind::SendBackward, false, part, e.to, m}, here);
-        want({Kind::RecvBackward, false, part, e.from, m}, here);
+        expect({Kind::SendBackward, false, part, e.to, m}, here);
+        expect({Kind::RecvBackward, false, part, e.from, m}, here);
       }
     }
   }
@@ -123,10 +123,10 @@ class Contents {
   void reject_recompute(int s, int m) {
     const int halves = schedule_.half_micros ? 2 : 1;
     for (int h = 0; h < halves; ++h)
-      want({.kind = Kind::Recompute, .stage = s, .micro = m * halves + h}, false);
+      expect({.kind = Kind::Recompute, .stage = s, .micro = m * halves + h}, false);
   }
 
-  void want(const Instr& i, bool wanted) {
+  void expect(const Instr& i, bool wanted) {
     const int at = index_.find(i);
     if ((at >= 0) == wanted) return;
     if (wanted) missing(i);

@@ -27,7 +27,7 @@ void ClientState::beat() {
 
 void ClientState::line_lost(int server) {
   const std::lock_guard lock(mutex_);
-  line(server).begin_anew();
+  line(server).restart();
 }
 
 void ClientState::receive(int server, const Bytes& header, const server::Payload& payload) {

@@ -99,7 +99,7 @@ int Line::settle(const std::function<bool(const server::FromClient&)>& is_settle
     }
     if (i < next_) {
       --next_;
-      bytes_on_way_ -= static_cast<std::int64_t>(items_[i].payload.bytes);
+      bytes_in_flight_ -= static_cast<std::int64_t>(items_[i].payload.bytes);
     }
     items_.erase(items_.begin() + static_cast<std::ptrdiff_t>(i));
     ++settled;
@@ -122,8 +122,8 @@ void Line::take(std::vector<Outgoing>& to) {
     const Item& item = items_[next_];
     const auto bytes = static_cast<std::int64_t>(item.payload.bytes);
     // A single message above the limit is sent if nothing else is in flight.
-    if (bytes_on_way_ > 0 && bytes_on_way_ + bytes > kWindowBytes) break;
-    bytes_on_way_ += bytes;
+    if (bytes_in_flight_ > 0 && bytes_in_flight_ + bytes > kWindowBytes) break;
+    bytes_in_flight_ += bytes;
     send(item.message, item.payload, ++sent_);
   }
   if (beat_due_) {
@@ -143,14 +143,14 @@ bool Line::hear(const server::Framed<server::FromServer>& framed) {
   if (!welcome_) return false;
   if (const auto* back = std::get_if<server::BeatBack>(&framed.message)) {
     // A message was lost in one of the two directions: everything unsettled is sent again.
-    if (!back->all_came || !received_.all(back->sent)) begin_anew();
+    if (!back->all_came || !received_.all(back->sent)) restart();
     return false;
   }
   received_.take(framed.serial);
   return true;
 }
 
-void Line::begin_anew() {
+void Line::restart() {
   ++attempt_;
   hello_due_ = true;
   welcome_ = false;
@@ -158,7 +158,7 @@ void Line::begin_anew() {
   sent_ = 0;
   received_ = {};
   next_ = 0;
-  bytes_on_way_ = 0;
+  bytes_in_flight_ = 0;
 }
 
 }  // namespace hetu::ps::client

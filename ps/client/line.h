@@ -56,7 +56,7 @@ class Line {
   /// Makes a heartbeat due, or a Hello if the server has not sent Welcome.
   void beat() { (welcome_ ? beat_due_ : hello_due_) = true; }
   /// Restarts the line: the next take() sends Hello and then all unsettled messages.
-  void begin_anew();
+  void restart();
 
  private:
   struct Item {
@@ -73,9 +73,9 @@ class Line {
   std::int64_t sent_ = 0;
   server::Received received_;
   std::deque<Item> items_;
-  std::size_t next_ = 0;           ///< first of items_ that is not sent
-  std::int64_t bytes_on_way_ = 0;  ///< payload of the sent items
-  std::int64_t updates_ = 0;       ///< updates since the line exists
+  std::size_t next_ = 0;              ///< first of items_ that is not sent
+  std::int64_t bytes_in_flight_ = 0;  ///< payload of the sent items
+  std::int64_t updates_ = 0;          ///< updates since the line exists
   std::vector<server::FromClient> once_;
 };
 

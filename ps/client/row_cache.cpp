@@ -47,12 +47,12 @@ CachePolicy parse_cache_policy(std::string_view name) {
 
 Fields fields(CacheOptions& options) {
   return {{.name = "cache_rows",
-           .place = &options.capacity,
+           .value = &options.capacity,
            .argument = "N",
            .doc = "of tables on parameter servers: rows of each that a worker keeps; 0 = none",
            .range = {.least = 0}},
           {.name = "cache_policy",
-           .place = WordPlace{
+           .value = TextAccess{
                [&options] { return cache_policy_name(options.policy); },
                [&options](const std::string& v) { options.policy = parse_cache_policy(v); }},
            .argument = "NAME",
@@ -60,43 +60,43 @@ Fields fields(CacheOptions& options) {
                   "looked up often stay",
            .choices = {"lru", "lfu", "lfuopt"}},
           {.name = "pull_bound",
-           .place = &options.pull_bound,
+           .value = &options.pull_bound,
            .argument = "U",
            .doc = "a cached row is fetched anew once it lacks more than so many updates; 0 = as "
                   "without a cache",
            .range = {.least = 0}},
           {.name = "push_bound",
-           .place = &options.push_bound,
+           .value = &options.push_bound,
            .argument = "U",
            .doc = "changes of a cached row are sent once they are more than so many; above 0 each "
                   "worker takes steps of its own, by sgd",
            .range = {.least = 0}}};
 }
 
-EvictionOrder::Place EvictionOrder::add(std::int64_t id) {
-  Place place{policy_ == CachePolicy::Lru ? 0 : 1, {}};
-  std::list<std::int64_t>& level = levels_[place.level];
-  place.at = level.insert(level.end(), id);
-  return place;
+EvictionOrder::Position EvictionOrder::add(std::int64_t id) {
+  Position position{policy_ == CachePolicy::Lru ? 0 : 1, {}};
+  std::list<std::int64_t>& level = levels_[position.level];
+  position.at = level.insert(level.end(), id);
+  return position;
 }
 
-void EvictionOrder::touch(Place& place) {
-  if (stays(place.level)) return;
-  const auto from = levels_.find(place.level);
-  if (policy_ != CachePolicy::Lru) ++place.level;
-  if (stays(place.level)) {
-    from->second.erase(place.at);
+void EvictionOrder::touch(Position& position) {
+  if (stays(position.level)) return;
+  const auto from = levels_.find(position.level);
+  if (policy_ != CachePolicy::Lru) ++position.level;
+  if (stays(position.level)) {
+    from->second.erase(position.at);
   } else {
-    std::list<std::int64_t>& to = levels_[place.level];
-    to.splice(to.end(), from->second, place.at);
+    std::list<std::int64_t>& to = levels_[position.level];
+    to.splice(to.end(), from->second, position.at);
   }
   if (from->second.empty()) levels_.erase(from);
 }
 
-void EvictionOrder::remove(const Place& place) {
-  if (stays(place.level)) return;
-  const auto level = levels_.find(place.level);
-  level->second.erase(place.at);
+void EvictionOrder::remove(const Position& position) {
+  if (stays(position.level)) return;
+  const auto level = levels_.find(position.level);
+  level->second.erase(position.at);
   if (level->second.empty()) levels_.erase(level);
 }
 
@@ -143,7 +143,7 @@ RowCache::~RowCache() {
 RowCache::Batch RowCache::batch_of(const std::int64_t* ids, std::int64_t count) const {
   Batch batch;
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto [found, is_new] = batch.places.try_emplace(ids[i], batch.ids.size());
+    const auto [found, is_new] = batch.index_of.try_emplace(ids[i], batch.ids.size());
     if (is_new) batch.ids.push_back(ids[i]);
   }
   batch.values.resize(batch.ids.size() * width_);
@@ -204,8 +204,8 @@ void RowCache::take_prefetched(Batch& batch) {
   const Batch got = std::move(*prefetched_);
   prefetched_.reset();
   for (std::size_t i = 0; i < got.ids.size(); ++i) {
-    const auto found = batch.places.find(got.ids[i]);
-    if (got.versions[i] == got.had[i] || found == batch.places.end()) continue;
+    const auto found = batch.index_of.find(got.ids[i]);
+    if (got.versions[i] == got.had[i] || found == batch.index_of.end()) continue;
     if (changed_.count(got.ids[i]) > 0 || got.versions[i] <= batch.had[found->second]) continue;
     batch.had[found->second] = got.versions[i];
     std::copy_n(&got.values[i * width_], width_, &batch.values[found->second * width_]);
@@ -231,7 +231,7 @@ void RowCache::lookup(const std::int64_t* ids, std::int64_t count, float* into,
       ++counters_.misses;
       continue;
     }
-    order_.touch(row->second.place);
+    order_.touch(row->second.position);
     if (batch.versions[i] != cached[i]) {
       ++counters_.stale;
       refresh(row->second, batch, i, out);
@@ -239,7 +239,7 @@ void RowCache::lookup(const std::int64_t* ids, std::int64_t count, float* into,
     std::copy(row->second.data.begin(), row->second.data.end(), &batch.values[i * width_]);
   }
   for (std::int64_t i = 0; i < count; ++i) {
-    std::copy_n(&batch.values[batch.places.at(ids[i]) * width_], width_,
+    std::copy_n(&batch.values[batch.index_of.at(ids[i]) * width_], width_,
                 into + i * as_count(width_));
   }
   for (std::size_t i = 0; i < batch.ids.size(); ++i) {
@@ -249,30 +249,30 @@ void RowCache::lookup(const std::int64_t* ids, std::int64_t count, float* into,
 }
 
 // Pending changes stay on top of the server's values, and are sent.
-void RowCache::refresh(Row& row, const Batch& batch, std::size_t place, Rows& out) {
-  row.data.assign(&batch.values[place * width_], &batch.values[place * width_] + width_);
-  row.version = batch.versions[place];
+void RowCache::refresh(Row& row, const Batch& batch, std::size_t index, Rows& out) {
+  row.data.assign(&batch.values[index * width_], &batch.values[index * width_] + width_);
+  row.version = batch.versions[index];
   if (row.updates == 0) return;
   for (std::size_t k = 0; adds() && k < width_; ++k) row.data[k] += row.pending[k];
-  take_pending(batch.ids[place], row, out);
+  take_pending(batch.ids[index], row, out);
 }
 
-void RowCache::keep(const Batch& batch, std::size_t place, Rows& out) {
-  const std::int64_t id = batch.ids[place];
+void RowCache::keep(const Batch& batch, std::size_t index, Rows& out) {
+  const std::int64_t id = batch.ids[index];
   if (options_.capacity == 0) return;
   if (size() == options_.capacity) {
     const std::optional<std::int64_t> goes = order_.next();
     if (!goes) return;
     const auto old = rows_.find(*goes);
     take_pending(*goes, old->second, out);
-    order_.remove(old->second.place);
+    order_.remove(old->second.position);
     rows_.erase(old);
     ++counters_.evictions;
   }
   Row row;
-  row.version = batch.versions[place];
-  row.data.assign(&batch.values[place * width_], &batch.values[place * width_] + width_);
-  row.place = order_.add(id);
+  row.version = batch.versions[index];
+  row.data.assign(&batch.values[index * width_], &batch.values[index * width_] + width_);
+  row.position = order_.add(id);
   rows_.emplace(id, std::move(row));
 }
 

@@ -76,18 +76,18 @@ class EvictionOrder {
  public:
   static constexpr int kLevels = 10;  ///< for LfuOpt: rows on the last level stay
 
-  struct Place {
+  struct Position {
     std::int64_t level = 0;
     std::list<std::int64_t>::iterator at;  ///< invalid for a row that stays for good
   };
   explicit EvictionOrder(CachePolicy policy) : policy_(policy) {}
 
   /// Adds a row after its first lookup.
-  Place add(std::int64_t id);
+  Position add(std::int64_t id);
   /// Records a lookup of a row.
-  void touch(Place& place);
+  void touch(Position& position);
   /// Removes a row that leaves the cache.
-  void remove(const Place& place);
+  void remove(const Position& position);
   /// Returns the row to evict next, or nullopt if all rows stay for good.
   std::optional<std::int64_t> next() const;
 
@@ -142,7 +142,7 @@ class RowCache {
     std::uint32_t updates = 0;   ///< updates that `pending` stands for
     std::vector<float> data;     ///< the row as this worker sees it
     std::vector<float> pending;  ///< changes that no server has
-    EvictionOrder::Place place;
+    EvictionOrder::Position position;
   };
   /// The distinct rows of a request, and their versions.
   struct Batch {
@@ -151,7 +151,7 @@ class RowCache {
     bool is_plain = false;          ///< asked without versions: nothing is cached
     std::vector<std::int64_t> versions;
     std::vector<float> values;
-    std::unordered_map<std::int64_t, std::size_t> places;
+    std::unordered_map<std::int64_t, std::size_t> index_of;
   };
 
   // Returns the distinct rows of a request.
@@ -163,9 +163,9 @@ class RowCache {
   // Merges the prefetched rows into a batch.
   void take_prefetched(Batch& batch);
   // Replaces a cached row by a newer one.
-  void refresh(Row& row, const Batch& batch, std::size_t place, Rows& out);
+  void refresh(Row& row, const Batch& batch, std::size_t index, Rows& out);
   // Caches a row, and evicts another one if the cache is full.
-  void keep(const Batch& batch, std::size_t place, Rows& out);
+  void keep(const Batch& batch, std::size_t index, Rows& out);
   // Moves a row's pending changes to `out`.
   void take_pending(std::int64_t id, Row& row, Rows& out);
   void send(Rows rows, bool last);

@@ -15,10 +15,10 @@ constexpr long kLook_ms = 100;             // milliseconds between checks of a c
 /// Asks one server for page after page of its status.
 class Question {
  public:
-  Question(zmq::context_t& context, const Place& place, std::size_t number)
-      : connection_(context, place, fmt::format("inproc://status-{}", number)) {
+  Question(zmq::context_t& context, const ServerAddress& server, std::size_t number)
+      : connection_(context, server, fmt::format("inproc://status-{}", number)) {
     connection_.forget();
-    asked_.endpoint = place.endpoint;
+    asked_.endpoint = server.endpoint;
   }
 
   bool is_open() const { return !whole_ && asked_.failure.empty(); }
@@ -90,8 +90,8 @@ std::vector<AskedStatus> ask_status(const std::string& address, double timeout_s
   std::vector<AskedStatus> all;
   try {
     std::vector<std::unique_ptr<Question>> questions;
-    for (const Place& place : places_of(address)) {
-      questions.push_back(std::make_unique<Question>(context, place, questions.size()));
+    for (const ServerAddress& server : servers_of(address)) {
+      questions.push_back(std::make_unique<Question>(context, server, questions.size()));
     }
     while (Clock::now() < deadline) {
       std::vector<zmq_pollitem_t> items;

@@ -27,10 +27,10 @@ constexpr auto kHeartbeat =
 constexpr auto kDeadAfter =
     std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kDeadAfterS));
 
-std::vector<std::string> names_of(const std::vector<Place>& places) {
+std::vector<std::string> names_of(const std::vector<ServerAddress>& servers) {
   std::vector<std::string> names;
-  for (std::size_t s = 0; s < places.size(); ++s) {
-    names.push_back(fmt::format("parameter server {} at {}", s, places[s].endpoint));
+  for (std::size_t s = 0; s < servers.size(); ++s) {
+    names.push_back(fmt::format("parameter server {} at {}", s, servers[s].endpoint));
   }
   return names;
 }
@@ -44,12 +44,12 @@ int io_threads(std::size_t lines) {
 /// The lines of a worker, and the thread that serves them.
 class ZmqClient : public client::ClientState {
  public:
-  ZmqClient(const std::vector<Place>& places, const ParameterOptions& options)
-      : ClientState(options, names_of(places)),
-        places_(places),
+  ZmqClient(const std::vector<ServerAddress>& servers, const ParameterOptions& options)
+      : ClientState(options, names_of(servers)),
+        servers_(servers),
         exceptions_(std::uncaught_exceptions()),
         bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        context_(io_threads(places.size())) {
+        context_(io_threads(servers.size())) {
     if (bell_ < 0) {
       fail(Code::Io, "no eventfd for the parameter servers' client: {}", std::strerror(errno));
     }
@@ -84,8 +84,8 @@ class ZmqClient : public client::ClientState {
   /// Runs the thread. Only this thread uses the sockets.
   void serve() {
     try {
-      heard_.assign(places_.size(), Clock::now());
-      for (std::size_t s = 0; s < places_.size(); ++s) connections_.push_back(connect(s));
+      heard_.assign(servers_.size(), Clock::now());
+      for (std::size_t s = 0; s < servers_.size(); ++s) connections_.push_back(connect(s));
       Clock::time_point heartbeat = Clock::now();
       Clock::time_point looked = heartbeat;
       while (true) {
@@ -96,7 +96,7 @@ class ZmqClient : public client::ClientState {
         // If this process was stopped, silence says nothing about the servers.
         const bool stood_still = now - looked > 2 * kHeartbeat;
         looked = now;
-        for (std::size_t s = 0; s < places_.size(); ++s) look_after(s, stood_still);
+        for (std::size_t s = 0; s < servers_.size(); ++s) look_after(s, stood_still);
         if (now - heartbeat < kHeartbeat) continue;
         heartbeat = now;
         beat();
@@ -110,7 +110,7 @@ class ZmqClient : public client::ClientState {
   }
 
   std::unique_ptr<Connection> connect(std::size_t server) {
-    return std::make_unique<Connection>(context_, places_[server],
+    return std::make_unique<Connection>(context_, servers_[server],
                                         fmt::format("inproc://monitor-{}", ++monitors_));
   }
 
@@ -170,7 +170,7 @@ class ZmqClient : public client::ClientState {
     return any;
   }
 
-  const std::vector<Place> places_;
+  const std::vector<ServerAddress> servers_;
   const int exceptions_;
   const int bell_;
   std::atomic<bool> over_{false};
@@ -185,13 +185,13 @@ class ZmqClient : public client::ClientState {
 
 std::unique_ptr<ParameterClient> connect_servers(const std::string& address,
                                                  const ParameterOptions& options) {
-  const std::vector<Place> places = places_of(address);
-  if (places.size() > static_cast<std::size_t>(server::kMostServers)) {
+  const std::vector<ServerAddress> servers = servers_of(address);
+  if (servers.size() > static_cast<std::size_t>(server::kMostServers)) {
     fail(Code::Config, "HETU_SERVERS must name 1 to {} parameter servers, but names {}",
-         server::kMostServers, places.size());
+         server::kMostServers, servers.size());
   }
   try {
-    return std::make_unique<ZmqClient>(places, options);
+    return std::make_unique<ZmqClient>(servers, options);
   } catch (const zmq::error_t& error) {
     fail(Code::Comm, "cannot connect to the parameter servers: {}", error.what());
   }

@@ -15,31 +15,31 @@ namespace hetu::ps {
 inline constexpr int kWatched = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
 /// The endpoint and keys of one server.
-struct Place {
+struct ServerAddress {
   std::string endpoint;
   Address address;
 };
 
 /// Parses an address in the format that heturun writes. Throws Config.
-inline std::vector<Place> places_of(const std::string& address) {
-  std::vector<Place> places;
+inline std::vector<ServerAddress> servers_of(const std::string& address) {
+  std::vector<ServerAddress> servers;
   for (const Address& each : parse_addresses(address, "HETU_SERVERS")) {
-    places.push_back({choose_endpoint(each.endpoints), each});
+    servers.push_back({choose_endpoint(each.endpoints), each});
   }
-  return places;
+  return servers;
 }
 
 /// A DEALER socket to one server, and the events of its connection. A lost connection gets a new
 /// object, so that nothing queued for the old one is sent.
 class Connection {
  public:
-  Connection(zmq::context_t& context, const Place& place, const std::string& name)
+  Connection(zmq::context_t& context, const ServerAddress& server, const std::string& name)
       : socket_(context, zmq::socket_type::dealer), monitor_(context, zmq::socket_type::pair) {
     socket_.set(zmq::sockopt::linger, 1000);
-    if (!curve::is_private(place.endpoint)) {
-      curve::set_key(socket_, ZMQ_CURVE_SERVERKEY, place.address.server_key);
-      curve::set_key(socket_, ZMQ_CURVE_PUBLICKEY, place.address.public_key);
-      curve::set_key(socket_, ZMQ_CURVE_SECRETKEY, place.address.secret_key);
+    if (!curve::is_private(server.endpoint)) {
+      curve::set_key(socket_, ZMQ_CURVE_SERVERKEY, server.address.server_key);
+      curve::set_key(socket_, ZMQ_CURVE_PUBLICKEY, server.address.public_key);
+      curve::set_key(socket_, ZMQ_CURVE_SECRETKEY, server.address.secret_key);
     }
     socket_.set(zmq::sockopt::maxmsgsize, server::kLongestFrame);
     socket_.set(zmq::sockopt::sndhwm, 0);  // the client limits what is in flight
@@ -47,7 +47,7 @@ class Connection {
     if (zmq_socket_monitor(socket_.handle(), name.c_str(), kWatched) != 0) throw zmq::error_t();
     monitor_.connect(name);
     monitor_.set(zmq::sockopt::linger, 0);
-    socket_.connect(place.endpoint);
+    socket_.connect(server.endpoint);
   }
   ~Connection() { zmq_socket_monitor(socket_.handle(), nullptr, 0); }
   Connection(const Connection&) = delete;

@@ -120,11 +120,11 @@ std::vector<std::string> ClientState::endpoints() {
 
 void ClientState::on_lost(std::function<void(int pipeline)> lost) {
   const std::lock_guard ring_lock(ring_mutex_);
-  tell_lost_ = std::move(lost);
-  if (!tell_lost_) return;
-  for (const Lost& before : lost_pipelines()) tell_lost_(before.pipeline);
+  on_lost_ = std::move(lost);
+  if (!on_lost_) return;
+  for (const Lost& before : lost_pipelines()) on_lost_(before.pipeline);
   const std::lock_guard lock(mutex_);
-  if (dead_) tell_lost_(options_.pipeline);
+  if (dead_) on_lost_(options_.pipeline);
 }
 
 void ClientState::leave() {
@@ -192,7 +192,7 @@ void ClientState::take_message(const FromCoordinator& message) {
   changed_.notify_all();
   const std::lock_guard lock(ring_mutex_);
   const auto* lost = std::get_if<Lost>(&message);
-  if (lost != nullptr && tell_lost_) tell_lost_(lost->pipeline);
+  if (lost != nullptr && on_lost_) on_lost_(lost->pipeline);
   if (ring_) ring_();
 }
 
@@ -206,7 +206,7 @@ void ClientState::die(Code code, const std::string& text) {
   }
   changed_.notify_all();
   const std::lock_guard lock(ring_mutex_);
-  if (tell_lost_) tell_lost_(options_.pipeline);
+  if (on_lost_) on_lost_(options_.pipeline);
   if (ring_) ring_();
 }
 

@@ -67,7 +67,7 @@ class ClientState : public GroupClient {
   std::vector<std::string> endpoints_;
   std::mutex ring_mutex_;
   std::function<void()> ring_;
-  std::function<void(int)> tell_lost_;
+  std::function<void(int)> on_lost_;
 };
 
 }  // namespace hetu::ps

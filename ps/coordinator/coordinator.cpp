@@ -1,7 +1,7 @@
 // The coordinator is deterministic: the same frames at the same times give the same decisions. All
 // decisions about groups are made by groups::Policy; this file checks messages and distributes the
 // decisions. A run begins only after every living worker has sent BeginRun; a faster worker's first
-// request waits in Seat::early until then.
+// request waits in WorkerSlot::early until then.
 
 #include "ps/coordinator/coordinator.h"
 
@@ -36,23 +36,23 @@ void Coordinator::receive(Peer from, const std::byte* data, std::size_t bytes,
     message = decode_from_worker(data, bytes);
   } catch (const Error& error) {
     drop(error.what());
-    if (seat_of_.count(from) == 0) send(from, Refusal{Code::Comm, error.what()});
+    if (slot_of_.count(from) == 0) send(from, Refusal{Code::Comm, error.what()});
     return;
   }
-  const auto found = seat_of_.find(from);
+  const auto found = slot_of_.find(from);
   if (const auto* hello = std::get_if<Hello>(&message)) {
     const bool is_early = std::any_of(early_.begin(), early_.end(),
                                       [&](const auto& held) { return held.first == from; });
-    if (found != seat_of_.end() || is_early) {
+    if (found != slot_of_.end() || is_early) {
       drop(fmt::format("worker {} says hello twice", hello->options.worker));
     } else {
       take_hello(from, *hello, now_us);
     }
-  } else if (found == seat_of_.end()) {
+  } else if (found == slot_of_.end()) {
     drop("its sender has not said hello");
-  } else if (Seat& seat = *found->second; !job_->lost[seat.pipeline]) {
-    seat.heard_us = now_us;
-    take_message(seat, message, now_us);
+  } else if (WorkerSlot& slot = *found->second; !job_->lost[slot.pipeline]) {
+    slot.heard_us = now_us;
+    take_message(slot, message, now_us);
   }
 }
 
@@ -82,52 +82,52 @@ void Coordinator::take_hello(Peer from, const Hello& hello, std::int64_t now_us)
                     "every worker the same flags",
                     options.worker));
   }
-  Seat& seat = job_->seat(options.pipeline, options.stage);
-  if (seat.taken) {
+  WorkerSlot& slot = job_->slot(options.pipeline, options.stage);
+  if (slot.taken) {
     return refuse(
         Code::InvalidArgument,
         fmt::format("worker {} wants the place of {}; each stage of a pipeline has one worker",
-                    options.worker, seat.describe()));
+                    options.worker, slot.describe()));
   }
   if (job_->lost[options.pipeline]) {
     return refuse(Code::Comm, fmt::format("pipeline {} has left the job", options.pipeline));
   }
-  seat.taken = true;
-  seat.worker = options.worker;
-  seat.peer = from;
-  seat.heard_us = now_us;
-  seat.endpoint = options.endpoint;
-  seat_of_[from] = &seat;
+  slot.taken = true;
+  slot.worker = options.worker;
+  slot.peer = from;
+  slot.heard_us = now_us;
+  slot.endpoint = options.endpoint;
+  slot_of_[from] = &slot;
   send(from, Welcome{});
   for (std::size_t p = 0; p < job_->lost.size(); ++p) {
     if (job_->lost[p]) send(from, loss_of(static_cast<int>(p), job_->lost_by[p]));
   }
-  introduce(seat.stage);
+  introduce(slot.stage);
 }
 
-void Coordinator::take_message(Seat& seat, const FromWorker& message, std::int64_t now_us) {
+void Coordinator::take_message(WorkerSlot& slot, const FromWorker& message, std::int64_t now_us) {
   if (std::holds_alternative<Heartbeat>(message)) {
-    send(seat.peer, Heartbeat{});
+    send(slot.peer, Heartbeat{});
   } else if (std::holds_alternative<Leave>(message)) {
-    seat.left = true;
-    send(seat.peer, Left{});
+    slot.left = true;
+    send(slot.peer, Left{});
     begin_next_job_if_over(now_us);
   } else if (!failure_.empty()) {
-    send(seat.peer, Refusal{failure_code_, failure_});
+    send(slot.peer, Refusal{failure_code_, failure_});
   } else if (std::holds_alternative<StopSoon>(message)) {
-    if (seat.next)
+    if (slot.next)
       job_->stops_soon = true;
     else
       job_->policy.stop_soon();
   } else if (const auto* begin = std::get_if<BeginRun>(&message)) {
-    take_begin(seat, begin->run, now_us);
+    take_begin(slot, begin->run, now_us);
   } else if (const auto* arrive = std::get_if<Arrive>(&message)) {
-    if (seat.arrived) return drop(seat.describe() + " comes to a rendezvous twice");
-    seat.arrived = *arrive;
-    confirm_average(seat);
+    if (slot.arrived) return drop(slot.describe() + " comes to a rendezvous twice");
+    slot.arrived = *arrive;
+    confirm_average(slot);
     release_if_all_have_come();
   } else {
-    take_ask(seat, std::get<Ask>(message).update, now_us);
+    take_ask(slot, std::get<Ask>(message).update, now_us);
   }
 }
 
@@ -135,93 +135,93 @@ void Coordinator::take_message(Seat& seat, const FromWorker& message, std::int64
 // pipeline dies in between.
 void Coordinator::release_if_all_have_come() {
   Rendezvous rendezvous;
-  for (const Seat& seat : job_->seats) {
-    if (job_->lost[seat.pipeline]) continue;
-    if (!seat.arrived) return;
-    if (seat.stage == 0) rendezvous.members.push_back(seat.pipeline);
-    rendezvous.all_ok = rendezvous.all_ok && seat.arrived->ok;
-    rendezvous.any_flag = rendezvous.any_flag || seat.arrived->flag;
+  for (const WorkerSlot& slot : job_->slots) {
+    if (job_->lost[slot.pipeline]) continue;
+    if (!slot.arrived) return;
+    if (slot.stage == 0) rendezvous.members.push_back(slot.pipeline);
+    rendezvous.all_ok = rendezvous.all_ok && slot.arrived->ok;
+    rendezvous.any_flag = rendezvous.any_flag || slot.arrived->flag;
   }
-  for (Seat& seat : job_->seats) {
-    if (job_->lost[seat.pipeline]) continue;
-    seat.arrived.reset();
-    send(seat.peer, rendezvous);
+  for (WorkerSlot& slot : job_->slots) {
+    if (job_->lost[slot.pipeline]) continue;
+    slot.arrived.reset();
+    send(slot.peer, rendezvous);
   }
 }
 
 // A worker that sends its next message has completed its last average. The other members' weights
 // have therefore reached it.
-void Coordinator::confirm_average(Seat& seat) {
-  for (std::size_t i = 0; i < seat.group.size(); ++i) {
-    std::int64_t& averaged = job_->seat(seat.group[i], seat.stage).averaged;
-    averaged = std::max(averaged, seat.group_updates[i]);
+void Coordinator::confirm_average(WorkerSlot& slot) {
+  for (std::size_t i = 0; i < slot.group.size(); ++i) {
+    std::int64_t& averaged = job_->slot(slot.group[i], slot.stage).averaged;
+    averaged = std::max(averaged, slot.group_updates[i]);
   }
-  seat.group.clear();
+  slot.group.clear();
 }
 
 void Coordinator::introduce(int stage) {
   if (!job_->options.on_failure_shrink || job_->introduced[stage]) return;
   Endpoints endpoints;
   for (int p = 0; p < job_->options.policy.pipelines; ++p) {
-    const Seat& seat = job_->seat(p, stage);
-    if (!seat.taken && !job_->lost[p]) return;
-    endpoints.by_pipeline.push_back(job_->lost[p] ? "" : seat.endpoint);
+    const WorkerSlot& slot = job_->slot(p, stage);
+    if (!slot.taken && !job_->lost[p]) return;
+    endpoints.by_pipeline.push_back(job_->lost[p] ? "" : slot.endpoint);
   }
   job_->introduced[stage] = true;
   for (int p = 0; p < job_->options.policy.pipelines; ++p) {
-    if (!job_->lost[p]) send(job_->seat(p, stage).peer, endpoints);
+    if (!job_->lost[p]) send(job_->slot(p, stage).peer, endpoints);
   }
 }
 
-void Coordinator::take_begin(Seat& seat, const RunStart& run, std::int64_t now_us) {
-  if (seat.next || seat.open) {
-    fail_all(Code::Internal, fmt::format("{} begins a run while {}", seat.describe(),
-                                         seat.open ? "its request is open" : "one is to begin"));
+void Coordinator::take_begin(WorkerSlot& slot, const RunStart& run, std::int64_t now_us) {
+  if (slot.next || slot.open) {
+    fail_all(Code::Internal, fmt::format("{} begins a run while {}", slot.describe(),
+                                         slot.open ? "its request is open" : "one is to begin"));
     return;
   }
-  seat.next = run;
+  slot.next = run;
   begin_if_all_have(now_us);
 }
 
 void Coordinator::begin_if_all_have(std::int64_t now_us) {
-  std::vector<Seat*> all;
-  for (Seat& seat : job_->seats) {
-    if (job_->lost[seat.pipeline]) continue;
-    if (!seat.next) return;
-    all.push_back(&seat);
+  std::vector<WorkerSlot*> all;
+  for (WorkerSlot& slot : job_->slots) {
+    if (job_->lost[slot.pipeline]) continue;
+    if (!slot.next) return;
+    all.push_back(&slot);
   }
   if (all.empty()) return;
   const RunStart first = *all.front()->next;
-  for (const Seat* seat : all) {
-    const RunStart& run = *seat->next;
+  for (const WorkerSlot* slot : all) {
+    const RunStart& run = *slot->next;
     // All workers must agree on updates and step. The stages of a pipeline must also agree on the
     // updates done.
-    const std::int64_t done = job_->seat(seat->pipeline, 0).next->done;
+    const std::int64_t done = job_->slot(slot->pipeline, 0).next->done;
     if (run == RunStart{done, first.updates, first.step}) continue;
     fail_all(
         Code::Internal,
         fmt::format("{} begins a run of {} updates at step {} after update {}; the others' has {} "
                     "at step {}, and its pipeline's first stage has applied {}",
-                    seat->describe(), run.updates, run.step, run.done, first.updates, first.step,
+                    slot->describe(), run.updates, run.step, run.done, first.updates, first.step,
                     done));
     return;
   }
-  for (const Seat* seat : all) job_->done[seat->pipeline] = seat->next->done;
+  for (const WorkerSlot* slot : all) job_->done[slot->pipeline] = slot->next->done;
   try {
     job_->policy.begin_run(job_->done, first.updates);
     job_->log.begin_run(first.step);
     if (std::exchange(job_->stops_soon, false)) job_->policy.stop_soon();
     if (job_->first_begin_us < 0) job_->first_begin_us = now_us;
     job_->running = true;
-    for (Seat* seat : all) {
-      seat->asked = seat->averaged = seat->next->done;
-      seat->group.clear();
-      seat->next.reset();
+    for (WorkerSlot* slot : all) {
+      slot->asked = slot->averaged = slot->next->done;
+      slot->group.clear();
+      slot->next.reset();
     }
-    for (Seat* seat : all) {
-      if (!seat->early) continue;
-      seat->asked = *std::exchange(seat->early, {});
-      job_->policy.arrive({seat->stage, seat->pipeline, seat->asked}, now_us);
+    for (WorkerSlot* slot : all) {
+      if (!slot->early) continue;
+      slot->asked = *std::exchange(slot->early, {});
+      job_->policy.arrive({slot->stage, slot->pipeline, slot->asked}, now_us);
     }
   } catch (const Error& error) {
     fail_all(error.code(), error.what());
@@ -230,24 +230,24 @@ void Coordinator::begin_if_all_have(std::int64_t now_us) {
   hand_out();
 }
 
-void Coordinator::take_ask(Seat& seat, std::int64_t update, std::int64_t now_us) {
-  if (seat.open || (!seat.next && !job_->running)) {
+void Coordinator::take_ask(WorkerSlot& slot, std::int64_t update, std::int64_t now_us) {
+  if (slot.open || (!slot.next && !job_->running)) {
     fail_all(Code::Internal,
-             fmt::format("{} asks for a group for update {} {}", seat.describe(), update,
-                         seat.open ? "while its request is open" : "before any run has begun"));
+             fmt::format("{} asks for a group for update {} {}", slot.describe(), update,
+                         slot.open ? "while its request is open" : "before any run has begun"));
     return;
   }
-  seat.open = true;
-  if (seat.next) {
-    seat.early = update;
+  slot.open = true;
+  if (slot.next) {
+    slot.early = update;
     return;
   }
-  confirm_average(seat);
-  seat.asked = update;
+  confirm_average(slot);
+  slot.asked = update;
   try {
-    job_->policy.arrive({seat.stage, seat.pipeline, update}, now_us);
+    job_->policy.arrive({slot.stage, slot.pipeline, update}, now_us);
   } catch (const Error& error) {
-    fail_all(error.code(), fmt::format("{}: {}", seat.describe(), error.what()));
+    fail_all(error.code(), fmt::format("{}: {}", slot.describe(), error.what()));
     return;
   }
   hand_out();
@@ -257,17 +257,17 @@ void Coordinator::hand_out() {
   for (const groups::Decision& decision : job_->policy.take()) {
     job_->log.write(decision, job_->first_begin_us);
     for (std::size_t i = 0; i < decision.members.size(); ++i) {
-      Seat& seat = job_->seat(decision.members[i], decision.stage);
-      if (job_->lost[seat.pipeline]) continue;
+      WorkerSlot& slot = job_->slot(decision.members[i], decision.stage);
+      if (job_->lost[slot.pipeline]) continue;
       // With AD-PSGD only the initiator has asked. The passive pipeline's own request stays open.
-      if (decision.initiator < 0 || decision.initiator == seat.pipeline) {
-        seat.open = false;
+      if (decision.initiator < 0 || decision.initiator == slot.pipeline) {
+        slot.open = false;
         if (decision.members.size() > 1) {
-          seat.group = decision.members;
-          seat.group_updates = decision.updates;
+          slot.group = decision.members;
+          slot.group_updates = decision.updates;
         }
       }
-      send(seat.peer, Answer{decision.members, decision.updates, decision.serial,
+      send(slot.peer, Answer{decision.members, decision.updates, decision.serial,
                              decision.stop_after[i], decision.initiator, decision.weights});
     }
   }

@@ -61,13 +61,13 @@ class Coordinator {
   std::int64_t dropped_frames() const { return dropped_; }
 
  private:
-  struct Seat;
+  struct WorkerSlot;
   struct Job;
 
   void take_hello(Peer from, const Hello& hello, std::int64_t now_us);
-  void take_message(Seat& seat, const FromWorker& message, std::int64_t now_us);
-  void take_begin(Seat& seat, const RunStart& run, std::int64_t now_us);
-  void take_ask(Seat& seat, std::int64_t update, std::int64_t now_us);
+  void take_message(WorkerSlot& slot, const FromWorker& message, std::int64_t now_us);
+  void take_begin(WorkerSlot& slot, const RunStart& run, std::int64_t now_us);
+  void take_ask(WorkerSlot& slot, std::int64_t update, std::int64_t now_us);
   // Begins the run once all living workers have sent BeginRun.
   void begin_if_all_have(std::int64_t now_us);
   // Sends the policy's decisions to their members and logs them.
@@ -75,7 +75,7 @@ class Coordinator {
   // Ends the rendezvous once all living workers have arrived.
   void release_if_all_have_come();
   // Records that the worker's last group has completed its average.
-  void confirm_average(Seat& seat);
+  void confirm_average(WorkerSlot& slot);
   // Sends a stage's workers their endpoints once all have connected.
   void introduce(int stage);
   void check_heartbeats(std::int64_t now_us);
@@ -95,7 +95,7 @@ class Coordinator {
   /// pipelines that died before the first Hello of a training, with the reason
   std::map<int, std::string> died_before_;
   std::unique_ptr<Job> job_;  ///< null before the first Hello
-  std::map<Peer, Seat*> seat_of_;
+  std::map<Peer, WorkerSlot*> slot_of_;
   std::vector<std::pair<Peer, Hello>> early_;  ///< hellos for the next training while this one runs
   std::vector<Outgoing> outgoing_;
   std::string failure_;

@@ -12,7 +12,7 @@
 namespace hetu::ps {
 
 /// The slot of one worker: one stage of one pipeline.
-struct Coordinator::Seat {
+struct Coordinator::WorkerSlot {
   int pipeline = 0;
   int stage = 0;
   int worker = 0;
@@ -42,25 +42,25 @@ struct Coordinator::Job {
   explicit Job(const ClientOptions& agreed)
       : options(agreed),
         policy(agreed.policy),
-        seats(static_cast<std::size_t>(agreed.policy.stages) * agreed.policy.pipelines),
+        slots(static_cast<std::size_t>(agreed.policy.stages) * agreed.policy.pipelines),
         introduced(agreed.policy.stages, false),
         lost(agreed.policy.pipelines, false),
         lost_by(agreed.policy.pipelines),
         done(agreed.policy.pipelines, 0) {
-    for (std::size_t i = 0; i < seats.size(); ++i) {
-      seats[i].pipeline = static_cast<int>(i) / agreed.policy.stages;
-      seats[i].stage = static_cast<int>(i) % agreed.policy.stages;
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      slots[i].pipeline = static_cast<int>(i) / agreed.policy.stages;
+      slots[i].stage = static_cast<int>(i) % agreed.policy.stages;
     }
     log.open(agreed.group_log);
   }
   /// Returns the slot of a worker.
-  Seat& seat(int pipeline, int stage) {
-    return seats[static_cast<std::size_t>(pipeline) * options.policy.stages + stage];
+  WorkerSlot& slot(int pipeline, int stage) {
+    return slots[static_cast<std::size_t>(pipeline) * options.policy.stages + stage];
   }
 
   ClientOptions options;
   groups::Policy policy;
-  std::vector<Seat> seats;
+  std::vector<WorkerSlot> slots;
   std::vector<bool> introduced;      ///< per stage
   std::vector<bool> lost;            ///< per pipeline
   std::vector<std::string> lost_by;  ///< per pipeline: the reason

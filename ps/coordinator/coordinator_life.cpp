@@ -43,10 +43,10 @@ void Coordinator::check_heartbeats(std::int64_t now_us) {
   if (options_.dead_after_s <= 0) return;
   const auto limit_us = static_cast<std::int64_t>(options_.dead_after_s * kSecond_us);
   std::vector<int> silent;  // a death may end the job and destroy its slots
-  for (Seat& seat : job_->seats) {
-    if (!seat.taken || seat.left || job_->lost[seat.pipeline]) continue;
-    if (stood_still) seat.heard_us = now_us;
-    if (now_us - seat.heard_us > limit_us) silent.push_back(seat.worker);
+  for (WorkerSlot& slot : job_->slots) {
+    if (!slot.taken || slot.left || job_->lost[slot.pipeline]) continue;
+    if (stood_still) slot.heard_us = now_us;
+    if (now_us - slot.heard_us > limit_us) silent.push_back(slot.worker);
   }
   for (const int worker : silent) {
     worker_died(worker, fmt::format("is silent for {:g} s", options_.dead_after_s), now_us);
@@ -55,11 +55,11 @@ void Coordinator::check_heartbeats(std::int64_t now_us) {
 
 void Coordinator::worker_died(int worker, const std::string& reason, std::int64_t now_us) {
   if (!job_ || !failure_.empty()) return;
-  for (Seat& seat : job_->seats) {
-    if (!seat.taken || seat.worker != worker || seat.left || job_->lost[seat.pipeline]) continue;
-    const std::string text = fmt::format("{} {}", seat.describe(), reason);
+  for (WorkerSlot& slot : job_->slots) {
+    if (!slot.taken || slot.worker != worker || slot.left || job_->lost[slot.pipeline]) continue;
+    const std::string text = fmt::format("{} {}", slot.describe(), reason);
     if (job_->options.on_failure_shrink) {
-      lose(seat.pipeline, text, now_us);
+      lose(slot.pipeline, text, now_us);
     } else {
       fail_all(Code::Comm, text);
     }
@@ -88,19 +88,19 @@ void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now
   job_->log.write_lost(pipeline, job_->first_begin_us < 0 ? 0 : now_us - job_->first_begin_us);
   job_->log.flush();
   const Lost lost = loss_of(pipeline, reason);
-  for (Seat& seat : job_->seats) {  // its average may be incomplete because of this death
-    if (std::find(seat.group.begin(), seat.group.end(), pipeline) != seat.group.end())
-      seat.group.clear();
+  for (WorkerSlot& slot : job_->slots) {  // its average may be incomplete because of this death
+    if (std::find(slot.group.begin(), slot.group.end(), pipeline) != slot.group.end())
+      slot.group.clear();
   }
   bool any_left = false;
-  for (const Seat& seat : job_->seats) {
-    if (!job_->lost[seat.pipeline]) any_left = true;
-    if (!seat.taken || seat.left) continue;
-    if (seat.pipeline == pipeline) {
+  for (const WorkerSlot& slot : job_->slots) {
+    if (!job_->lost[slot.pipeline]) any_left = true;
+    if (!slot.taken || slot.left) continue;
+    if (slot.pipeline == pipeline) {
       // Workers of the lost pipeline that still run end, too.
-      send(seat.peer, Refusal{Code::Comm, reason});
+      send(slot.peer, Refusal{Code::Comm, reason});
     } else {
-      send(seat.peer, lost);
+      send(slot.peer, lost);
     }
   }
   if (!any_left) {
@@ -125,9 +125,9 @@ void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now
 Lost Coordinator::loss_of(int pipeline, const std::string& reason) {
   Lost lost{pipeline, 0, groups::kRunsOn, reason};
   for (int stage = 0; stage < job_->options.policy.stages; ++stage) {
-    const Seat& seat = job_->seat(pipeline, stage);
-    lost.updates = std::max(lost.updates, seat.asked);
-    lost.averaged = std::min(lost.averaged, seat.averaged);
+    const WorkerSlot& slot = job_->slot(pipeline, stage);
+    lost.updates = std::max(lost.updates, slot.asked);
+    lost.averaged = std::min(lost.averaged, slot.averaged);
   }
   return lost;
 }
@@ -136,8 +136,9 @@ Lost Coordinator::loss_of(int pipeline, const std::string& reason) {
 // workers may still be in this one. The check is by worker number, because the next training may
 // give the worker another slot.
 bool Coordinator::is_done_with_it(int worker) const {
-  return finished() || std::any_of(job_->seats.begin(), job_->seats.end(), [&](const Seat& seat) {
-           return seat.taken && seat.left && seat.worker == worker;
+  return finished() ||
+         std::any_of(job_->slots.begin(), job_->slots.end(), [&](const WorkerSlot& slot) {
+           return slot.taken && slot.left && slot.worker == worker;
          });
 }
 
@@ -147,7 +148,7 @@ void Coordinator::begin_next_job_if_over(std::int64_t now_us) {
   for (std::size_t p = 0; p < job_->lost.size(); ++p) {
     if (job_->lost[p]) died_before_[static_cast<int>(p)] = "died in the training before";
   }
-  seat_of_.clear();
+  slot_of_.clear();
   job_.reset();
   for (const auto& [peer, hello] : std::exchange(early_, {})) take_hello(peer, hello, now_us);
 }
@@ -155,16 +156,17 @@ void Coordinator::begin_next_job_if_over(std::int64_t now_us) {
 void Coordinator::fail_all(Code code, const std::string& text) {
   failure_code_ = code;
   failure_ = text;
-  for (const Seat& seat : job_->seats) {
-    if (seat.taken && !seat.left) send(seat.peer, Refusal{code, text});
+  for (const WorkerSlot& slot : job_->slots) {
+    if (slot.taken && !slot.left) send(slot.peer, Refusal{code, text});
   }
   for (const auto& [peer, hello] : std::exchange(early_, {})) send(peer, Refusal{code, text});
 }
 
 bool Coordinator::finished() const {
   if (!job_) return false;
-  return std::all_of(job_->seats.begin(), job_->seats.end(),
-                     [&](const Seat& seat) { return seat.left || job_->lost[seat.pipeline]; });
+  return std::all_of(job_->slots.begin(), job_->slots.end(), [&](const WorkerSlot& slot) {
+    return slot.left || job_->lost[slot.pipeline];
+  });
 }
 
 }  // namespace hetu::ps

@@ -54,7 +54,7 @@ groups::Options read_policy(Reader& from) {
   groups::Options o;
   const auto last = static_cast<std::uint8_t>(groups::Method::AdPsgdLockstep);
   o.method = static_cast<groups::Method>(from.between<std::uint8_t>(0, last, "method"));
-  o.stages = from.between(1, kMostSeats, "number of stages");
+  o.stages = from.between(1, kMostSlots, "number of stages");
   o.pipelines = from.between(1, kMostPipelines, "number of pipelines");
   for (int* value : {&o.sync_period, &o.min_group, &o.max_group, &o.pair_above}) {
     *value = from.number<int>();
@@ -70,9 +70,9 @@ groups::Options read_policy(Reader& from) {
   const auto last_weights = static_cast<std::uint8_t>(groups::Weights::Staleness);
   o.weights = static_cast<groups::Weights>(from.between<std::uint8_t>(0, last_weights, "weights"));
   o.stale_share = from.number<double>();
-  if (o.stages * o.pipelines > kMostSeats) {
+  if (o.stages * o.pipelines > kMostSlots) {
     fail(Code::Comm, "a message with {} x {} workers; at most {} are right", o.stages, o.pipelines,
-         kMostSeats);
+         kMostSlots);
   }
   return o;
 }

@@ -16,7 +16,7 @@ namespace hetu::ps {
 
 inline constexpr std::size_t kLongestMessage = 1 << 17;  ///< most bytes of a frame
 inline constexpr int kMostPipelines = 4096;
-inline constexpr int kMostSeats = 1 << 16;  ///< most stages x pipelines
+inline constexpr int kMostSlots = 1 << 16;  ///< most stages x pipelines
 
 // Messages from a worker.
 

@@ -34,15 +34,15 @@ std::int64_t bytes_of(const Bytes& header, const Payload& payload) {
 
 }  // namespace
 
-void Answers::send(Seat& seat, const FromServer& message, const Payload& payload) {
-  if (seat.peer == 0) return;  // the client will ask again
-  const bool has_place = !std::holds_alternative<Welcome>(message) &&
-                         !std::holds_alternative<BeatBack>(message) &&
-                         !std::holds_alternative<Refusal>(message);
-  const std::int64_t serial = has_place ? ++seat.sent : 0;
-  Bytes header = encode(seat.attempt, message, serial);
+void Answers::send(ClientSlot& client, const FromServer& message, const Payload& payload) {
+  if (client.peer == 0) return;  // the client will ask again
+  const bool has_serial = !std::holds_alternative<Welcome>(message) &&
+                          !std::holds_alternative<BeatBack>(message) &&
+                          !std::holds_alternative<Refusal>(message);
+  const std::int64_t serial = has_serial ? ++client.sent : 0;
+  Bytes header = encode(client.attempt, message, serial);
   const std::int64_t bytes = bytes_of(header, payload);
-  if (may_send(seat, bytes)) put(seat.peer, std::move(header), payload, bytes);
+  if (may_send(client, bytes)) put(client.peer, std::move(header), payload, bytes);
 }
 
 void Answers::send_to(Peer peer, Bytes header, Payload payload) {
@@ -54,24 +54,24 @@ void Answers::send_to(Peer peer, Bytes header, Payload payload) {
   put(peer, std::move(header), std::move(payload), bytes);
 }
 
-std::int64_t Answers::unread(const Seat& seat) const {
-  const auto found = unread_.find(seat.peer);
+std::int64_t Answers::unread(const ClientSlot& client) const {
+  const auto found = unread_.find(client.peer);
   return found == unread_.end() ? 0 : found->second->load();
 }
 
 // A worker pulls all parts of its dense tables at once. That is legitimate, and cheap as long as
 // nobody changes them, because the answers share the tables' memory. The limit therefore allows one
 // copy of each dense table in addition.
-bool Answers::may_send(Seat& seat, std::int64_t bytes) {
-  const std::int64_t all = unread(seat) + bytes;
+bool Answers::may_send(ClientSlot& client, std::int64_t bytes) {
+  const std::int64_t all = unread(client) + bytes;
   if (all <= most_unread_) return true;
   std::int64_t right = most_unread_;
-  for (const auto& [number, place] : seat.places) {
-    if (place.table->rows == nullptr) right += place.table->bytes_of_plane(server_);
+  for (const auto& [number, membership] : client.memberships) {
+    if (membership.table->rows == nullptr) right += membership.table->bytes_of_plane(server_);
   }
   if (all <= right) return true;
-  if (seat.gone()) return false;
-  overfull_.push_back(&seat);
+  if (client.gone()) return false;
+  overfull_.push_back(&client);
   return false;
 }
 
@@ -93,9 +93,9 @@ std::vector<Outgoing> Answers::take() {
   return std::exchange(outgoing_, {});
 }
 
-void Answers::refuse(Seat& seat, Code code, const std::string& text) {
+void Answers::refuse(ClientSlot& client, Code code, const std::string& text) {
   changes = false;
-  send(seat, Refusal{code, text});
+  send(client, Refusal{code, text});
 }
 
 void Answers::drop(const std::string& why) {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "ps/server/client_slot.h"
 #include "ps/server/messages.h"
-#include "ps/server/seat.h"
 
 namespace hetu::ps::server {
 
@@ -32,7 +32,7 @@ class Answers {
 
   /// Sends a message to the client. The message gets the next serial number, except Welcome,
   /// BeatBack and Refusal. Sends nothing to a client that has not reconnected.
-  void send(Seat& seat, const FromServer& message, const Payload& payload = {});
+  void send(ClientSlot& client, const FromServer& message, const Payload& payload = {});
   /// Sends a message to a connection that has not said Hello. Drops it if more than 1 MiB of
   /// answers already wait for this reader.
   void send_to(Peer peer, Bytes header, Payload payload = {});
@@ -40,19 +40,19 @@ class Answers {
   std::vector<Outgoing> take();
 
   /// Returns the bytes sent to the client that have not left this process.
-  std::int64_t unread(const Seat& seat) const;
+  std::int64_t unread(const ClientSlot& client) const;
   /// Marks a client that gets more rows only after it has read more.
-  void hold_back(Seat& seat) { held_back_.insert(&seat); }
-  std::set<Seat*> take_held_back() { return std::exchange(held_back_, {}); }
+  void hold_back(ClientSlot& client) { held_back_.insert(&client); }
+  std::set<ClientSlot*> take_held_back() { return std::exchange(held_back_, {}); }
   /// Forgets a client that is about to be destroyed.
-  void forget(Seat* seat) { held_back_.erase(seat); }
+  void forget(ClientSlot* client) { held_back_.erase(client); }
   bool holds_back() const { return !held_back_.empty(); }
   /// Returns, once, the clients that read too little. They get no further messages.
-  std::vector<Seat*> take_overfull() { return std::exchange(overfull_, {}); }
+  std::vector<ClientSlot*> take_overfull() { return std::exchange(overfull_, {}); }
 
   /// Refuses the message and ends the client's work with this server. The message has not changed
   /// the store.
-  void refuse(Seat& seat, Code code, const std::string& text);
+  void refuse(ClientSlot& client, Code code, const std::string& text);
   /// Drops and counts a message that no worker of this job sends. The store has not changed.
   void drop(const std::string& why);
   void count_dropped() { ++dropped_; }
@@ -69,14 +69,14 @@ class Answers {
   using Unread = std::atomic<std::int64_t>;
   void put(Peer peer, Bytes header, Payload payload, std::int64_t bytes);
   // Returns true if the client may get `bytes` more. Marks it as overfull if not.
-  bool may_send(Seat& seat, std::int64_t bytes);
+  bool may_send(ClientSlot& client, std::int64_t bytes);
 
   const int server_;
   const std::int64_t most_unread_;
   std::map<Peer, std::shared_ptr<Unread>> unread_;
   std::size_t swept_ = 0;  ///< connections left after the last sweep of unread_
-  std::set<Seat*> held_back_;
-  std::vector<Seat*> overfull_;
+  std::set<ClientSlot*> held_back_;
+  std::vector<ClientSlot*> overfull_;
   std::vector<Outgoing> outgoing_;
   std::int64_t dropped_ = 0;
   std::int64_t sent_bytes_ = 0;

@@ -4,10 +4,11 @@
 
 namespace hetu::ps::server {
 
-Place* DenseTables::place_of(Seat& seat, int table, int part, const Payload* payload) {
-  const auto found = seat.places.find(table);
-  if (found == seat.places.end()) {
-    answers_.drop(fmt::format("worker {} has not joined its table {}", seat.worker, table));
+TableMembership* DenseTables::membership_of(ClientSlot& client, int table, int part,
+                                            const Payload* payload) {
+  const auto found = client.memberships.find(table);
+  if (found == client.memberships.end()) {
+    answers_.drop(fmt::format("worker {} has not joined its table {}", client.worker, table));
     return nullptr;
   }
   const TableState& state = *found->second.table;
@@ -30,10 +31,10 @@ Place* DenseTables::place_of(Seat& seat, int table, int part, const Payload* pay
   return &found->second;
 }
 
-void DenseTables::take(Seat& seat, const Init& init, const Payload& payload) {
-  const Place* place = place_of(seat, init.table, init.part, &payload);
-  if (place == nullptr) return;
-  TableState& table = *place->table;
+void DenseTables::take(ClientSlot& client, const Init& init, const Payload& payload) {
+  const TableMembership* membership = membership_of(client, init.table, init.part, &payload);
+  if (membership == nullptr) return;
+  TableState& table = *membership->table;
   if (init.plane >= init.planes || init.planes > table.rule.planes()) {
     return answers_.drop(fmt::format("tensor {} of {} for a part of table \"{}\", which has {}",
                                      init.plane, init.planes, table.name, table.rule.planes()));
@@ -50,11 +51,11 @@ void DenseTables::take(Seat& seat, const Init& init, const Payload& payload) {
     const auto members = static_cast<int>(table.members.size());
     const std::int64_t all = static_cast<std::int64_t>(payload.bytes) * table.rule.planes();
     const std::string full =
-        pool_->room()->refusal(seat.worker, all + PartState::overhead(members), table.name);
-    if (!full.empty()) return answers_.refuse(seat, Code::Io, full);
+        pool_->budget()->refusal(client.worker, all + PartState::overhead(members), table.name);
+    if (!full.empty()) return answers_.refuse(client, Code::Io, full);
   }
   answers_.changes = is_new && take_first(table, init, payload);
-  answers_.send(seat, Initialised{init.table, init.part, init.plane});
+  answers_.send(client, Initialised{init.table, init.part, init.plane});
 }
 
 // Takes a plane of a part that has no values yet. Returns false if the plane is there already.
@@ -87,78 +88,80 @@ Part& DenseTables::make_part(TableState& table, int part, FirstPlanes first) con
 
 // Exactly-once rule: only the number after the member's clock is applied. Any other number is
 // answered with the clock: that acknowledges a repeat, but not an update that came too early.
-void DenseTables::take(Seat& seat, const Push& push, const Payload& payload) {
-  const Place* place = place_of(seat, push.table, push.part, &payload);
-  if (place == nullptr) return;
-  TableState& table = *place->table;
+void DenseTables::take(ClientSlot& client, const Push& push, const Payload& payload) {
+  const TableMembership* membership = membership_of(client, push.table, push.part, &payload);
+  if (membership == nullptr) return;
+  TableState& table = *membership->table;
   const auto found = table.parts.find(push.part);
   if (found == table.parts.end()) return answers_.drop("an update of a part without values");
   Part& part = found->second;
-  std::int64_t& clock = part.clocks[static_cast<std::size_t>(place->member)];
+  std::int64_t& clock = part.clocks[static_cast<std::size_t>(membership->member)];
   const bool is_next = push.number == clock + 1;
   answers_.changes = is_next;
   if (is_next) {
-    const std::string far = table.too_far(seat, part.state.kept(place->member).size());
-    if (!far.empty()) return answers_.refuse(seat, Code::InvalidArgument, far);
+    const std::string far = table.too_far(client, part.state.kept(membership->member).size());
+    if (!far.empty()) return answers_.refuse(client, Code::InvalidArgument, far);
     if (table.rule.rule != Rule::Each) {
-      const std::string full =
-          pool_->room()->refusal(seat.worker, static_cast<std::int64_t>(payload.bytes), table.name);
-      if (!full.empty()) return answers_.refuse(seat, Code::Io, full);
+      const std::string full = pool_->budget()->refusal(
+          client.worker, static_cast<std::int64_t>(payload.bytes), table.name);
+      if (!full.empty()) return answers_.refuse(client, Code::Io, full);
     }
-    part.state.take(place->member, push.rate, payload.data);
+    part.state.take(membership->member, push.rate, payload.data);
     ++clock;
-    ++seat.pushes;
+    ++client.pushes;
     if (options_.on_applied && table.rule.rule == Rule::Each) {
-      options_.on_applied({table.name, push.part, place->member, push.number});
+      options_.on_applied({table.name, push.part, membership->member, push.number});
     }
   }
-  answers_.send(seat, Pushed{push.table, push.part, clock});
+  answers_.send(client, Pushed{push.table, push.part, clock});
   if (is_next) answer(table, push.part);
 }
 
 // A pull whose number is not above the answered one is a repeat: it gets the kept answer, so that
 // lost answers don't change results. A higher number shows that the client has the old answer.
-void DenseTables::take(Seat& seat, const Pull& pull) {
-  const Place* place = place_of(seat, pull.table, pull.part);
-  if (place == nullptr) return;
-  const auto found = place->table->parts.find(pull.part);
-  if (found == place->table->parts.end()) return answers_.drop("a pull of a part without values");
-  if (pull.plane >= place->table->rule.planes())
+void DenseTables::take(ClientSlot& client, const Pull& pull) {
+  const TableMembership* membership = membership_of(client, pull.table, pull.part);
+  if (membership == nullptr) return;
+  const auto found = membership->table->parts.find(pull.part);
+  if (found == membership->table->parts.end())
+    return answers_.drop("a pull of a part without values");
+  if (pull.plane >= membership->table->rule.planes())
     return answers_.drop("a pull of a tensor that is none");
   std::vector<Answered>& answered = found->second.answered;
   const auto old = std::find_if(answered.begin(), answered.end(), [&](const Answered& other) {
-    return other.member == place->member;
+    return other.member == membership->member;
   });
   if (old != answered.end() && pull.number <= old->number) {
     answers_.changes = false;
-    if (pull.number == old->number) send_values(seat, pull, *old);
+    if (pull.number == old->number) send_values(client, pull, *old);
     return;
   }
   if (old != answered.end()) answered.erase(old);
   std::vector<Part::Waiting>& waiting = found->second.waiting;
   const auto same = std::find_if(waiting.begin(), waiting.end(), [&](const Part::Waiting& other) {
-    return other.member == place->member;
+    return other.member == membership->member;
   });
   if (same == waiting.end()) {
-    waiting.push_back({place->member, pull});
+    waiting.push_back({membership->member, pull});
   } else if (same->pull.number < pull.number) {
     same->pull = pull;
   }
-  answer(*place->table, pull.part);
+  answer(*membership->table, pull.part);
 }
 
-void DenseTables::send_values(Seat& seat, const Pull& pull, const Answered& answer) {
+void DenseTables::send_values(ClientSlot& client, const Pull& pull, const Answered& answer) {
   const Values values{pull.table, pull.part, pull.number, answer.pushes, answer.updates};
-  answers_.send(seat, values, answer.values);
+  answers_.send(client, values, answer.values);
 }
 
-void DenseTables::take(Seat& seat, const Got& got) {
-  const Place* place = place_of(seat, got.table, got.part);
-  if (place == nullptr) return;
-  const auto found = place->table->parts.find(got.part);
-  if (found == place->table->parts.end()) return answers_.drop("news of a part without values");
+void DenseTables::take(ClientSlot& client, const Got& got) {
+  const TableMembership* membership = membership_of(client, got.table, got.part);
+  if (membership == nullptr) return;
+  const auto found = membership->table->parts.find(got.part);
+  if (found == membership->table->parts.end())
+    return answers_.drop("news of a part without values");
   answers_.changes = std::erase_if(found->second.answered, [&](const Answered& one) {
-                       return one.member == place->member && one.number == got.number;
+                       return one.member == membership->member && one.number == got.number;
                      }) > 0;
 }
 
@@ -176,18 +179,18 @@ void DenseTables::answer(TableState& table, int number) {
   waiting.swap(part.waiting);
   for (const Part::Waiting& each : waiting) {
     const Pull& pull = each.pull;
-    Seat& seat = *table.members[static_cast<std::size_t>(each.member)];
-    if (seat.gone()) continue;
+    ClientSlot& client = *table.members[static_cast<std::size_t>(each.member)];
+    if (client.gone()) continue;
     if (pull.least > horizon.dead_clock) {
-      answers_.send(
-          seat, NoValues{pull.table, number, pull.number, table.death(seat, horizon, pull.least)});
+      answers_.send(client, NoValues{pull.table, number, pull.number,
+                                     table.death(client, horizon, pull.least)});
     } else if (pull.least > horizon.slowest ||
                pull.after > part.clocks[static_cast<std::size_t>(each.member)]) {
       part.waiting.push_back(each);
     } else {
       part.answered.push_back({each.member, pull.number, pull.plane, part.state.counts().pushes,
                                part.state.counts().updates, part.state.lend(pull.plane)});
-      send_values(seat, pull, part.answered.back());
+      send_values(client, pull, part.answered.back());
     }
   }
 }

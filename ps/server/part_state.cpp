@@ -58,7 +58,7 @@ PartState::PartState(const UpdateRule& rule, std::int64_t begin, FirstPlanes fir
     : rule_(rule),
       begin_(begin),
       pool_(std::move(pool)),
-      share_(pool_->room(), overhead(members)),
+      share_(pool_->budget(), overhead(members)),
       kept_(static_cast<std::size_t>(members)),
       counts_{.updates = first.updates} {
   planes_.push_back(std::move(first.planes.at(0)));

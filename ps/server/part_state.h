@@ -73,7 +73,7 @@ class PartState {
   const UpdateRule& rule_;
   const std::int64_t begin_;
   std::shared_ptr<BlockPool> pool_;
-  Room::Share share_;
+  MemoryBudget::Share share_;
   std::vector<PartValues> planes_;
   std::vector<std::deque<Kept>> kept_;  ///< by member: pushes of incomplete rounds
   UpdateCounts counts_;

@@ -67,10 +67,11 @@ std::int64_t RowTable::overhead(const UpdateRule& rule, const About& about, int 
   return Blocks::shelves_of(blocks) * static_cast<std::int64_t>(sizeof(void*)) + members * kMember;
 }
 
-RowTable::RowTable(const UpdateRule& rule, About about, int members, std::shared_ptr<Room> room)
+RowTable::RowTable(const UpdateRule& rule, About about, int members,
+                   std::shared_ptr<MemoryBudget> budget)
     : rule_(rule),
       about_(std::move(about)),
-      share_(std::move(room), overhead(rule, about_, members)),
+      share_(std::move(budget), overhead(rule, about_, members)),
       planes_(rule.planes()),
       stride_(stride_of(rule, about_.width)),
       block_rows_(block_rows(stride_)),

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "ps/server/memory_budget.h"
 #include "ps/server/messages.h"
-#include "ps/server/room.h"
 #include "ps/server/rows.h"
 #include "ps/server/rows_view.h"
 #include "ps/server/update_rule.h"
@@ -31,8 +31,8 @@ class RowTable {
     RowsInit first;
   };
   /// Creates the table without any rows in memory. `rule` must outlive it. Rows and kept updates
-  /// take their memory from `room`.
-  RowTable(const UpdateRule& rule, About about, int members, std::shared_ptr<Room> room);
+  /// take their memory from `budget`.
+  RowTable(const UpdateRule& rule, About about, int members, std::shared_ptr<MemoryBudget> budget);
 
   int width() const { return about_.width; }
   std::int64_t rows() const { return about_.split.rows_of(about_.server); }
@@ -165,7 +165,7 @@ class RowTable {
 
   const UpdateRule& rule_;
   const About about_;
-  Room::Share share_;
+  MemoryBudget::Share share_;
   const int planes_;
   const std::int64_t stride_;      ///< floats of a record: planes x width, plus the version
   const std::int64_t block_rows_;  ///< a power of two

@@ -22,7 +22,7 @@ std::optional<Bytes> while_it_recovers(const std::byte* header, std::size_t byte
 
 class DenseTables;
 class SparseTables;
-class Room;
+class MemoryBudget;
 struct StoreState;
 
 /// The parts of all tables that one server holds. Times are microseconds of one monotonic clock.
@@ -95,36 +95,36 @@ class Store {
   void replay_freely(const Change& change);
   void take(Peer from, const Bytes& header, const Payload& payload, std::int64_t now_us);
   void take_hello(Peer from, std::uint32_t attempt, const Hello& hello, std::int64_t now_us);
-  // Returns the client's Seat, which is created for a new session.
-  Seat& seat_for(const Hello& hello);
-  void forget_seats_that_ended();
+  // Returns the client's ClientSlot, which is created for a new session.
+  ClientSlot& client_for(const Hello& hello);
+  void forget_ended_clients();
   // Ends the sessions of clients that read too little.
   void end_overfull();
-  void take_message(Seat& seat, const FromClient& message, const Payload& payload);
-  void take_join(Seat& seat, const Join& join, bool is_reserved = false);
+  void take_message(ClientSlot& client, const FromClient& message, const Payload& payload);
+  void take_join(ClientSlot& client, const Join& join, bool is_reserved = false);
   // Keeps a join for the next training of the table's name.
-  void hold_early(Seat& seat, const Join& join);
-  void take_who(Seat& seat, const Who& who);
-  void take_leave(Seat& seat, const Leave& leave);
-  void answer_all(Seat& seat);
+  void hold_early(ClientSlot& client, const Join& join);
+  void take_who(ClientSlot& client, const Who& who);
+  void take_leave(ClientSlot& client, const Leave& leave);
+  void answer_all(ClientSlot& client);
   void forget_tables_that_ended();
   void end_worker(int worker, const std::string& reason);
   // Ends a client and records the change.
-  void end_session(Seat& seat, const std::string& reason);
+  void end_session(ClientSlot& client, const std::string& reason);
   // Ends a client without recording it.
-  void die(Seat& seat, const std::string& reason);
-  void tell_status(Peer to, std::uint32_t attempt, const Status& asked, std::int64_t now_us);
+  void die(ClientSlot& client, const std::string& reason);
+  void send_status(Peer to, std::uint32_t attempt, const Status& asked, std::int64_t now_us);
 
   const StoreOptions options_;
   Answers answers_;
-  const std::shared_ptr<Room> room_;
+  const std::shared_ptr<MemoryBudget> budget_;
   std::unique_ptr<StoreState> state_;
   std::unique_ptr<DenseTables> dense_;
   std::unique_ptr<SparseTables> sparse_;
-  std::map<Peer, Seat*> seat_of_;
+  std::map<Peer, ClientSlot*> client_of_;
   std::int64_t received_bytes_ = 0;
   std::int64_t status_second_us_ = 0;  ///< begin of the second in which status requests are counted
-  int statuses_told_ = 0;
+  int statuses_sent_ = 0;
   std::int64_t looked_us_ = 0;
 };
 

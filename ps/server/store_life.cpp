@@ -17,9 +17,9 @@ constexpr int kSilentNamed = 5;
 }  // namespace
 
 void Store::go_on() {
-  for (Seat* seat : answers_.take_held_back()) {
-    for (const auto& [number, place] : seat->places) {
-      if (place.table->rows != nullptr) sparse_->answer(*place.table);
+  for (ClientSlot* client : answers_.take_held_back()) {
+    for (const auto& [number, membership] : client->memberships) {
+      if (membership.table->rows != nullptr) sparse_->answer(*membership.table);
     }
   }
   end_overfull();
@@ -28,16 +28,17 @@ void Store::go_on() {
 // Ends the sessions of clients that don't read their answers. Their memory is released when their
 // connections end.
 void Store::end_overfull() {
-  for (std::vector<Seat*> seats = answers_.take_overfull(); !seats.empty();
-       seats = answers_.take_overfull()) {
-    for (Seat* seat : seats) {
-      if (seat->gone()) continue;
+  for (std::vector<ClientSlot*> clients = answers_.take_overfull(); !clients.empty();
+       clients = answers_.take_overfull()) {
+    for (ClientSlot* client : clients) {
+      if (client->gone()) continue;
       const std::string why = fmt::format(
           "does not read what it asks for: {} bytes of answers wait for it, more than its tables "
           "and {} bytes",
-          answers_.unread(*seat), options_.most_unread);
-      log(Level::Warning, "parameter server {}: worker {} {}", options_.server, seat->worker, why);
-      end_session(*seat, why);
+          answers_.unread(*client), options_.most_unread);
+      log(Level::Warning, "parameter server {}: worker {} {}", options_.server, client->worker,
+          why);
+      end_session(*client, why);
     }
   }
 }
@@ -51,15 +52,15 @@ void Store::tick(std::int64_t now_us) {
   if (options_.dead_after_s <= 0) return;
   const auto limit_us = static_cast<std::int64_t>(options_.dead_after_s * kSecond_us);
   int silent = 0;
-  for (const auto& [session, seat] : state_->seats) {
-    if (seat->gone()) continue;
-    if (stood_still) seat->heard_us = now_us;
-    if (now_us - seat->heard_us > limit_us) {
+  for (const auto& [session, client] : state_->clients) {
+    if (client->gone()) continue;
+    if (stood_still) client->heard_us = now_us;
+    if (now_us - client->heard_us > limit_us) {
       if (++silent <= kSilentNamed) {
         log(Level::Warning, "parameter server {}: worker {} is silent for {:g} s", options_.server,
-            seat->worker, options_.dead_after_s);
+            client->worker, options_.dead_after_s);
       }
-      end_session(*seat, fmt::format("is silent for {:g} s", options_.dead_after_s));
+      end_session(*client, fmt::format("is silent for {:g} s", options_.dead_after_s));
     }
   }
   if (silent > kSilentNamed) {
@@ -69,7 +70,7 @@ void Store::tick(std::int64_t now_us) {
 }
 
 std::optional<std::int64_t> Store::wakes_at_us() const {
-  if (options_.dead_after_s <= 0 || finished() || state_->seats.empty()) return std::nullopt;
+  if (options_.dead_after_s <= 0 || finished() || state_->clients.empty()) return std::nullopt;
   return looked_us_ + kCheck_us;
 }
 
@@ -88,81 +89,82 @@ void Store::worker_died(int worker, const std::string& reason) {
 
 void Store::end_worker(int worker, const std::string& reason) {
   state_->died_before[worker] = reason;
-  for (const auto& [session, seat] : state_->seats) {
-    if (seat->worker == worker && !seat->gone()) die(*seat, reason);
+  for (const auto& [session, client] : state_->clients) {
+    if (client->worker == worker && !client->gone()) die(*client, reason);
   }
 }
 
 void Store::peer_died(Peer peer, const std::string& reason) {
-  const auto found = seat_of_.find(peer);
-  if (found != seat_of_.end() && !found->second->gone()) end_session(*found->second, reason);
+  const auto found = client_of_.find(peer);
+  if (found != client_of_.end() && !found->second->gone()) end_session(*found->second, reason);
 }
 
-void Store::end_session(Seat& seat, const std::string& reason) {
-  die(seat, reason);
-  note(Change::Of::Session, seat.session, payload_of(reason), {});
+void Store::end_session(ClientSlot& client, const std::string& reason) {
+  die(client, reason);
+  note(Change::Of::Session, client.session, payload_of(reason), {});
 }
 
-void Store::die(Seat& seat, const std::string& reason) {
-  seat.death = reason;
-  answer_all(seat);
+void Store::die(ClientSlot& client, const std::string& reason) {
+  client.death = reason;
+  answer_all(client);
   forget_tables_that_ended();
 }
 
-void Store::answer_all(Seat& seat) {
-  for (const auto& [number, place] : seat.places) {
-    for (auto& [part, state] : place.table->parts) {
-      std::erase_if(state.answered, [member = place.member](const Answered& one) {
+void Store::answer_all(ClientSlot& client) {
+  for (const auto& [number, membership] : client.memberships) {
+    for (auto& [part, state] : membership.table->parts) {
+      std::erase_if(state.answered, [member = membership.member](const Answered& one) {
         return one.member == member;  // it asks no more
       });
-      dense_->answer(*place.table, part);
+      dense_->answer(*membership.table, part);
     }
-    if (place.table->rows != nullptr) sparse_->answer(*place.table);
+    if (membership.table->rows != nullptr) sparse_->answer(*membership.table);
   }
 }
 
 // Forgets ended clients that no table refers to. If such a client returns, it is refused because
 // this server holds nothing of its training.
-void Store::forget_seats_that_ended() {
-  std::erase_if(state_->seats, [&](const auto& one) {
-    Seat* seat = one.second.get();
+void Store::forget_ended_clients() {
+  std::erase_if(state_->clients, [&](const auto& one) {
+    ClientSlot* client = one.second.get();
     const bool waits = std::any_of(state_->early.begin(), state_->early.end(),
-                                   [&](const EarlyJoin& early) { return early.seat == seat; });
-    if (!seat->gone() || !seat->places.empty() || waits) return false;
-    seat_of_.erase(seat->peer);
-    answers_.forget(seat);
+                                   [&](const EarlyJoin& early) { return early.client == client; });
+    if (!client->gone() || !client->memberships.empty() || waits) return false;
+    client_of_.erase(client->peer);
+    answers_.forget(client);
     return true;
   });
 }
 
 // Removing a table frees its name, so joins for the next training are processed afterwards.
 void Store::forget_tables_that_ended() {
-  const auto is_gone = [](const Seat* member) { return member != nullptr && member->gone(); };
+  const auto is_gone = [](const ClientSlot* member) { return member != nullptr && member->gone(); };
   bool any = false;
   for (auto table = state_->tables.begin(); table != state_->tables.end();) {
-    const std::vector<Seat*>& members = table->second->members;
+    const std::vector<ClientSlot*>& members = table->second->members;
     if (!std::all_of(members.begin(), members.end(), is_gone)) {
       ++table;
       continue;
     }
-    for (Seat* member : members) {
-      std::erase_if(member->places,
-                    [&](const auto& place) { return place.second.table == table->second; });
+    for (ClientSlot* member : members) {
+      std::erase_if(member->memberships, [&](const auto& membership) {
+        return membership.second.table == table->second;
+      });
     }
     table = state_->tables.erase(table);
     any = true;
   }
   if (!any) return;
   for (const EarlyJoin& early : std::exchange(state_->early, {})) {
-    if (!early.seat->gone()) take_join(*early.seat, early.join, true);
+    if (!early.client->gone()) take_join(*early.client, early.join, true);
   }
   answers_.changes = true;  // even if no join succeeded
 }
 
 bool Store::finished() const {
-  return !state_->seats.empty() &&
-         std::all_of(state_->seats.begin(), state_->seats.end(),
-                     [](const auto& seat) { return seat.second->gone(); });
+  return !state_->clients.empty() &&
+         std::all_of(state_->clients.begin(), state_->clients.end(),
+                     [](const auto& client) { return client.second->gone(); });
 }
 
 }  // namespace hetu::ps::server

@@ -13,8 +13,8 @@ namespace {
 
 void Saved::load_into(const Target& store) {
   switch (of_) {
-    case Of::Seat:
-      load_seat(store);
+    case Of::Client:
+      load_client(store);
       break;
     case Of::Table:
       load_table(store);
@@ -43,8 +43,8 @@ void Saved::load_into(const Target& store) {
     case Of::KeptRows:
       load_kept_rows(store);
       break;
-    case Of::Place:
-      load_place(store);
+    case Of::Membership:
+      load_membership(store);
       break;
     case Of::Early:
       load_early(store);
@@ -58,11 +58,11 @@ void Saved::load_into(const Target& store) {
   from_->end();
 }
 
-void Saved::load_seat(const Target& store) {
-  auto loaded = std::make_unique<Seat>();
-  seat(*loaded);
+void Saved::load_client(const Target& store) {
+  auto loaded = std::make_unique<ClientSlot>();
+  client(*loaded);
   const std::uint64_t session = loaded->session;
-  store.state.seats[session] = std::move(loaded);
+  store.state.clients[session] = std::move(loaded);
 }
 
 Join Saved::load_join() const {
@@ -75,7 +75,7 @@ Join Saved::load_join() const {
 void Saved::load_table(const Target& store) const {
   const Join opening = load_join();
   store.state.tables[opening.name] =
-      make_table(opening, store.options.server, store.options.servers, store.state.room);
+      make_table(opening, store.options.server, store.options.servers, store.state.budget);
 }
 
 TableState& Saved::load_table_of(const Target& store) {
@@ -196,33 +196,33 @@ void Saved::load_kept_rows(const Target& store) {
   if (!table.restore_kept(piece)) fail_of("rows that are kept");
 }
 
-void Saved::load_place(const Target& store) {
+void Saved::load_membership(const Target& store) {
   std::uint64_t session = 0;
   int index = 0;
-  Place place;
+  TableMembership membership;
   std::string name;
-  number(session).number(index).text(name).number(place.member);
-  const auto seat = store.state.seats.find(session);
+  number(session).number(index).text(name).number(membership.member);
+  const auto client = store.state.clients.find(session);
   const auto table = store.state.tables.find(name);
-  if (seat == store.state.seats.end() || table == store.state.tables.end())
+  if (client == store.state.clients.end() || table == store.state.tables.end())
     fail_of("a worker or a table");
-  std::vector<Seat*>& members = table->second->members;
-  if (place.member < 0 || static_cast<std::size_t>(place.member) >= members.size()) {
+  std::vector<ClientSlot*>& members = table->second->members;
+  if (membership.member < 0 || static_cast<std::size_t>(membership.member) >= members.size()) {
     fail_of("a member");
   }
-  members[static_cast<std::size_t>(place.member)] = seat->second.get();
-  place.table = table->second;
-  seat->second->places[index] = place;
+  members[static_cast<std::size_t>(membership.member)] = client->second.get();
+  membership.table = table->second;
+  client->second->memberships[index] = membership;
 }
 
 void Saved::load_early(const Target& store) {
   std::uint64_t session = 0;
   number(session);
-  const auto seat = store.state.seats.find(session);
-  if (seat == store.state.seats.end()) fail_of("a worker");
+  const auto client = store.state.clients.find(session);
+  if (client == store.state.clients.end()) fail_of("a worker");
   const Join join = load_join();
   const std::int64_t bytes = table_bytes(join, store.options.server, store.options.servers);
-  store.state.early.push_back({seat->second.get(), join, {store.state.room, bytes}});
+  store.state.early.push_back({client->second.get(), join, {store.state.budget, bytes}});
 }
 
 void Saved::load_died(const Target& store) {
@@ -239,9 +239,9 @@ void Store::load(const Bytes& words, const Payload& values) {
 // Memory that was granted when the log was written is granted again, even if the limit is lower
 // now.
 void Store::replay(const Change& change) {
-  room_->set_unlimited(true);
+  budget_->set_unlimited(true);
   replay_freely(change);
-  room_->set_unlimited(false);
+  budget_->set_unlimited(false);
 }
 
 void Store::replay_freely(const Change& change) {
@@ -252,12 +252,12 @@ void Store::replay_freely(const Change& change) {
   if (change.of == Change::Of::Message) {
     message = decode_from_client(change.words.data, change.words.bytes).message;
     if (const auto* hello = std::get_if<Hello>(&message)) {
-      seat_for(*hello);
+      client_for(*hello);
       return;
     }
   }
-  const auto found = state_->seats.find(change.who);
-  if (found == state_->seats.end()) fail(Code::Comm, "a message of a worker that never came");
+  const auto found = state_->clients.find(change.who);
+  if (found == state_->clients.end()) fail(Code::Comm, "a message of a worker that never came");
   if (change.of == Change::Of::Session) return die(*found->second, reason);
   answers_.changes = true;
   take_message(*found->second, message, change.values);
@@ -276,7 +276,7 @@ std::optional<Bytes> while_it_recovers(const std::byte* header, std::size_t byte
 
 void Store::resume(std::int64_t now_us) {
   looked_us_ = now_us;
-  for (const auto& [session, seat] : state_->seats) seat->heard_us = now_us;
+  for (const auto& [session, client] : state_->clients) client->heard_us = now_us;
 }
 
 }  // namespace hetu::ps::server

@@ -93,22 +93,22 @@ class Saving {
 std::vector<Piece> save(StoreState& store) {
   using Of = Saved::Of;
   Saving saving;
-  for (auto& [session, seat] : store.seats) {
-    saving.add(Of::Seat, [&seat = *seat](Saved& to) { to.seat(seat); });
+  for (auto& [session, client] : store.clients) {
+    saving.add(Of::Client, [&client = *client](Saved& to) { to.client(client); });
   }
   for (auto& [key, table] : store.tables) saving.table(*table);
-  for (auto& [key, seat] : store.seats) {
+  for (auto& [key, client] : store.clients) {
     std::uint64_t session = key;
-    for (auto& [index, place] : seat->places) {
+    for (auto& [index, membership] : client->memberships) {
       int number = index;
-      saving.add(Of::Place, [&, &place = place](Saved& to) {
-        to.number(session).number(number).text(place.table->name).number(place.member);
+      saving.add(Of::Membership, [&, &membership = membership](Saved& to) {
+        to.number(session).number(number).text(membership.table->name).number(membership.member);
       });
     }
   }
-  for (auto& [seat, join, share] : store.early) {
+  for (auto& [client, join, share] : store.early) {
     saving.add(
-        Of::Early, [&seat = seat](Saved& to) { to.number(seat->session); }, header_of(join));
+        Of::Early, [&client = client](Saved& to) { to.number(client->session); }, header_of(join));
   }
   for (auto& [key, reason] : store.died_before) {
     int worker = key;

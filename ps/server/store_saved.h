@@ -21,7 +21,7 @@ class Saved {
  public:
   /// Kind of a piece.
   enum class Of : std::uint8_t {
-    Seat,
+    Client,
     Table,
     Arriving,
     Part,
@@ -31,7 +31,7 @@ class Saved {
     Rows,
     Block,
     KeptRows,
-    Place,
+    Membership,
     Early,
     Died
   };
@@ -57,9 +57,9 @@ class Saved {
 
   // Pieces of a table or part begin with its name and number. Connection state is not saved,
   // because lines restart.
-  Saved& seat(Seat& seat) {
-    auto& [session, worker, peer, attempt, received, sent, heard_us, pushes, left, death, places] =
-        seat;
+  Saved& client(ClientSlot& client) {
+    auto& [session, worker, peer, attempt, received, sent, heard_us, pushes, left, death,
+           memberships] = client;
     return number(session).number(worker).number(pushes).flag(left).text(death);
   }
   // Returns a table as the message that opens it. Its content and its members are pieces of their
@@ -145,7 +145,7 @@ class Saved {
     }
     return *this;
   }
-  void load_seat(const Target& store);
+  void load_client(const Target& store);
   void load_table(const Target& store) const;
   void load_arriving(const Target& store);
   void load_part(const Target& store);
@@ -155,7 +155,7 @@ class Saved {
   void load_rows(const Target& store);
   void load_block(const Target& store);
   void load_kept_rows(const Target& store);
-  void load_place(const Target& store);
+  void load_membership(const Target& store);
   void load_early(const Target& store);
   void load_died(const Target& store);
   Join load_join() const;
@@ -169,7 +169,7 @@ class Saved {
   std::optional<ByteWriter> to_;
   std::optional<ByteReader> from_;
   Payload values_;
-  Of of_ = Of::Seat;
+  Of of_ = Of::Client;
 };
 
 }  // namespace hetu::ps::server

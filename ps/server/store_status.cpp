@@ -1,5 +1,5 @@
-// The status of a store. A client that asks for it takes no part: it gets no Seat and no clock, and
-// finished() ignores it.
+// The status of a store. A client that asks for it takes no part: it gets no ClientSlot and no
+// clock, and finished() ignores it.
 #include <algorithm>
 
 #include "ps/server/status.h"
@@ -21,26 +21,26 @@ ServerStatus Store::status(std::int64_t now_us) const {
                       .clients = {},
                       .tables_in_all = static_cast<std::int64_t>(state_->tables.size()),
                       .tables = {}};
-  for (const Presence told : {Presence::Connected, Presence::Dead, Presence::Left}) {
-    for (const auto& [session, seat] : state_->seats) {
-      if (seat->presence() != told) continue;
-      ++status.count[static_cast<std::size_t>(told)];
+  for (const Presence presence : {Presence::Connected, Presence::Dead, Presence::Left}) {
+    for (const auto& [session, client] : state_->clients) {
+      if (client->presence() != presence) continue;
+      ++status.count[static_cast<std::size_t>(presence)];
       if (status.clients.size() == kMostClients) continue;
-      status.clients.push_back({seat->worker, told,
-                                std::max<std::int64_t>(0, now_us - seat->heard_us), seat->pushes,
-                                seat->death.substr(0, 256)});
+      status.clients.push_back({client->worker, presence,
+                                std::max<std::int64_t>(0, now_us - client->heard_us),
+                                client->pushes, client->death.substr(0, 256)});
     }
   }
   return status;
 }
 
 // Answers with the page of tables from number `first` on.
-void Store::tell_status(Peer to, std::uint32_t attempt, const Status& asked, std::int64_t now_us) {
+void Store::send_status(Peer to, std::uint32_t attempt, const Status& asked, std::int64_t now_us) {
   if (now_us - status_second_us_ >= kSecond_us) {
     status_second_us_ = now_us;
-    statuses_told_ = 0;
+    statuses_sent_ = 0;
   }
-  if (++statuses_told_ > kAnswersPerSecond)
+  if (++statuses_sent_ > kAnswersPerSecond)
     return answers_.drop("more questions for the status than 100 a second");
   ServerStatus page = status(now_us);
   std::size_t bytes = 0;

@@ -14,7 +14,7 @@ Horizon TableState::horizon(const std::vector<std::int64_t>& clocks) const {
   constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
   Horizon horizon{kFar, kFar, nullptr};
   for (std::size_t m = 0; m < members.size(); ++m) {
-    const Seat* member = members[m];
+    const ClientSlot* member = members[m];
     if (member != nullptr && member->left) continue;
     horizon.slowest = std::min(horizon.slowest, clocks[m]);
     if (member == nullptr || member->death.empty() || clocks[m] >= horizon.dead_clock) continue;
@@ -24,7 +24,8 @@ Horizon TableState::horizon(const std::vector<std::int64_t>& clocks) const {
   return horizon;
 }
 
-std::string TableState::death(const Seat& waits, const Horizon& horizon, std::int64_t least) const {
+std::string TableState::death(const ClientSlot& waits, const Horizon& horizon,
+                              std::int64_t least) const {
   return fmt::format("worker {}, for whose update {} of table \"{}\" worker {} waits, {}",
                      horizon.dead->worker, least, name, waits.worker, horizon.dead->death);
 }
@@ -34,7 +35,7 @@ std::string TableState::missing(const std::vector<std::int64_t>& clocks, std::in
   std::string text;
   int named = 0;
   for (std::size_t m = 0; m < members.size(); ++m) {
-    const Seat* member = members[m];
+    const ClientSlot* member = members[m];
     if (clocks[m] >= least || (member != nullptr && member->left)) continue;
     if (++named > kNamed) continue;
     if (named > 1) text += ", ";
@@ -46,7 +47,7 @@ std::string TableState::missing(const std::vector<std::int64_t>& clocks, std::in
   return text;
 }
 
-std::string TableState::too_far(const Seat& member, std::size_t kept) const {
+std::string TableState::too_far(const ClientSlot& member, std::size_t kept) const {
   if (kept < kMostKept) return "";
   return fmt::format(
       "worker {} is {} rounds of table \"{}\" ahead of the slowest; pull at least so near",
@@ -108,11 +109,11 @@ TableStatus TableState::status() const {
     is_first = false;
   }
   for (std::size_t m = 0; m < clocks.size(); ++m) {
-    const Seat* seat = members[m];
-    if (seat == nullptr) {
+    const ClientSlot* client = members[m];
+    if (client == nullptr) {
       status.members.push_back({-1, Presence::NotCome, clocks[m]});
     } else {
-      status.members.push_back({seat->worker, seat->presence(), clocks[m]});
+      status.members.push_back({client->worker, client->presence(), clocks[m]});
     }
   }
   for (const auto& [member, one] : waiting) status.waiting.push_back(one);
@@ -146,21 +147,21 @@ std::int64_t table_bytes(const Join& join, int server, int servers) {
 }
 
 std::shared_ptr<TableState> make_table(const Join& join, int server, int servers,
-                                       const std::shared_ptr<Room>& room) {
+                                       const std::shared_ptr<MemoryBudget>& budget) {
   const auto members = static_cast<std::size_t>(join.members);
   auto table = std::make_shared<TableState>(TableState{.name = join.name,
                                                        .elements = join.elements,
                                                        .split = Split(join.elements, servers),
                                                        .rule = join.rule,
-                                                       .members = std::vector<Seat*>(members),
+                                                       .members = std::vector<ClientSlot*>(members),
                                                        .arriving = {},
                                                        .parts = {},
                                                        .width = join.width,
                                                        .first = join.first,
                                                        .rows = nullptr,
-                                                       .share = {room, own_bytes(join)}});
+                                                       .share = {budget, own_bytes(join)}});
   if (join.width == 0) return table;
-  RowTable state(table->rule, about_rows(join, server, servers), join.members, room);
+  RowTable state(table->rule, about_rows(join, server, servers), join.members, budget);
   table->rows = std::make_unique<RowsState>(RowsState{.state = std::move(state),
                                                       .taken = std::vector<std::int64_t>(members),
                                                       .clocks = std::vector<std::int64_t>(members),

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "ps/server/client_slot.h"
+#include "ps/server/memory_budget.h"
 #include "ps/server/part_state.h"
-#include "ps/server/room.h"
 #include "ps/server/row_table.h"
-#include "ps/server/seat.h"
 #include "ps/server/split.h"
 #include "ps/server/status.h"
 
@@ -20,7 +20,7 @@ namespace hetu::ps::server {
 struct Horizon {
   std::int64_t slowest = 0;     ///< smallest clock of the members that have not left
   std::int64_t dead_clock = 0;  ///< clock of the slowest dead member
-  const Seat* dead = nullptr;
+  const ClientSlot* dead = nullptr;
 };
 
 /// The answer to a member's newest pull of a part. It is kept until the member confirms it or asks
@@ -65,14 +65,14 @@ struct TableState {
   std::int64_t elements = 0;
   Split split;
   UpdateRule rule;
-  std::vector<Seat*> members;           ///< nullptr: has not joined
+  std::vector<ClientSlot*> members;     ///< nullptr: has not joined
   std::map<int, FirstPlanes> arriving;  ///< parts whose initial planes are incomplete
   std::map<int, Part> parts;            ///< parts that have values
 
   int width = 0;
   RowsInit first;
   std::unique_ptr<RowsState> rows;  ///< only of a sparse table
-  Room::Share share;                ///< memory besides parts and rows
+  MemoryBudget::Share share;        ///< memory besides parts and rows
 
   /// Returns true if the table needs no initial values on a server.
   bool has_values(int server) const {
@@ -87,12 +87,12 @@ struct TableState {
   /// Returns the horizon for the clocks of a part, or of the rows.
   Horizon horizon(const std::vector<std::int64_t>& clocks) const;
   /// Returns why a member that waits for clock `least` waits in vain.
-  std::string death(const Seat& waits, const Horizon& horizon, std::int64_t least) const;
+  std::string death(const ClientSlot& waits, const Horizon& horizon, std::int64_t least) const;
   /// Returns the names of the members that a pull waits for, or "" if there are none.
   std::string missing(const std::vector<std::int64_t>& clocks, std::int64_t least) const;
   /// Returns why a member with `kept` updates waiting for their rounds may not push more, or "" if
   /// it may.
-  std::string too_far(const Seat& member, std::size_t kept) const;
+  std::string too_far(const ClientSlot& member, std::size_t kept) const;
   /// Returns how a member's description of the table differs from the table, or "" if they agree.
   std::string disagreement(const Join& join) const;
   /// Returns the table's status on this server.
@@ -103,19 +103,19 @@ struct TableState {
 std::int64_t table_bytes(const Join& join, int server, int servers);
 /// Creates a table as its first member describes it.
 std::shared_ptr<TableState> make_table(const Join& join, int server, int servers,
-                                       const std::shared_ptr<Room>& room);
+                                       const std::shared_ptr<MemoryBudget>& budget);
 
 /// A join that waits until an older table of the same name ends.
 struct EarlyJoin {
-  Seat* seat = nullptr;
+  ClientSlot* client = nullptr;
   Join join;
-  Room::Share share;  ///< memory reserved for the table
+  MemoryBudget::Share share;  ///< memory reserved for the table
 };
 
 /// The whole state of a store except its connections.
 struct StoreState {
-  std::shared_ptr<Room> room;
-  std::map<std::uint64_t, std::unique_ptr<Seat>> seats;  ///< by session
+  std::shared_ptr<MemoryBudget> budget;
+  std::map<std::uint64_t, std::unique_ptr<ClientSlot>> clients;  ///< by session
   std::map<std::string, std::shared_ptr<TableState>> tables;
   std::vector<EarlyJoin> early;  ///< joins for the next training that uses a table's name
   /// Workers that worker_died() reported, with the reason. They get no new session here.

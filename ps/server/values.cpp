@@ -41,8 +41,8 @@ std::shared_ptr<float> BlockPool::take(std::int64_t elements) {
     }
   }
   if (!block) block.reset(new float[static_cast<std::size_t>(rounded)]);
-  const auto share =
-      std::make_shared<Room::Share>(room_, rounded * static_cast<std::int64_t>(sizeof(float)));
+  const auto share = std::make_shared<MemoryBudget::Share>(
+      budget_, rounded * static_cast<std::int64_t>(sizeof(float)));
   // The share counts the block until the last owner, perhaps a socket in another thread, releases
   // it.
   return {block.release(), [pool = shared_from_this(), share, rounded](float* used) {

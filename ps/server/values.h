@@ -6,8 +6,8 @@
 #include <mutex>
 #include <vector>
 
+#include "ps/server/memory_budget.h"
 #include "ps/server/messages.h"
-#include "ps/server/room.h"
 
 namespace hetu::ps::server {
 
@@ -15,10 +15,10 @@ namespace hetu::ps::server {
 /// may return them.
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
-  /// Creates a pool whose blocks count in `room`.
-  explicit BlockPool(std::shared_ptr<Room> room) : room_(std::move(room)) {}
+  /// Creates a pool whose blocks count in `budget`.
+  explicit BlockPool(std::shared_ptr<MemoryBudget> budget) : budget_(std::move(budget)) {}
 
-  const std::shared_ptr<Room>& room() const { return room_; }
+  const std::shared_ptr<MemoryBudget>& budget() const { return budget_; }
   /// Returns uninitialized memory for at least `elements` floats. It returns to the pool with its
   /// last owner.
   std::shared_ptr<float> take(std::int64_t elements);
@@ -30,7 +30,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   };
   void give_back(float* block, std::int64_t elements);
 
-  const std::shared_ptr<Room> room_;
+  const std::shared_ptr<MemoryBudget> budget_;
   std::mutex mutex_;
   std::vector<Free> free_;
 };

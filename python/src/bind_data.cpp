@@ -51,9 +51,9 @@ void copy_field(const nb::dict& item, FieldData& to, std::int64_t first_row, std
   const auto array =
       nb::cast<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>>(item[to.name.c_str()]);
   const std::size_t row_bytes = array.nbytes() / std::max<std::size_t>(1, array.shape(0));
-  copy_by_threads(to.bytes.data(),
-                  static_cast<const std::byte*>(array.data()) + first_row * row_bytes,
-                  static_cast<std::int64_t>(rows * row_bytes));
+  copy_in_parallel(to.bytes.data(),
+                   static_cast<const std::byte*>(array.data()) + first_row * row_bytes,
+                   static_cast<std::int64_t>(rows * row_bytes));
 }
 
 // Makes a stream of global batches from a Python function (epoch, item) -> dict of arrays or None.
@@ -92,11 +92,11 @@ std::unique_ptr<RowSource> python_stream(const std::string& name,
 // destroyed.
 nb::object stream_loader(const std::string& name, const std::vector<nb::tuple>& fields,
                          const nb::callable& item, std::int64_t rows_of_item, LoaderOptions options,
-                         const Together* together) {
+                         const ReaderSet* set) {
   const bool may_be_early = std::exchange(options.prefetch, 0) > 0;
   auto rows = python_stream(name, fields, rows_of_item, item, may_be_early);
-  std::unique_ptr<Loader> made = together != nullptr
-                                     ? open_loader(std::move(rows), options, *together)
+  std::unique_ptr<Loader> made = set != nullptr
+                                     ? open_loader(std::move(rows), options, *set)
                                      : std::make_unique<Loader>(std::move(rows), options);
   if (made == nullptr) return nb::none();
   nb::object loader = nb::cast(std::move(made));
@@ -258,7 +258,7 @@ void bind_data(nb::module_& m) {
       out.append(nb::make_tuple(f.name, dtype_name(f.dtype), f.shape));
     return nb::make_tuple(out, rows->rows());
   });
-  const nb::class_<Together> together(m, "Together", "Who reads what of one set of rows.");
+  const nb::class_<ReaderSet> reader_set(m, "Together", "Who reads what of one set of rows.");
   nb::class_<Readers>(m, "Readers", "The readers of a job; see executor/job/shared_samples.h.")
       .def("open", &Readers::open, nb::keep_alive<0, 1>(), nb::arg("apart"),
            nb::arg("compared") = false, nb::arg("fields") = std::vector<std::string>(),

@@ -183,7 +183,7 @@ void load(Job& job, const std::string& folder) {
   std::vector<std::string> known;
   for (const Parameter& p : job.trainer.graph().parameters) known.push_back(p.name);
   for (const StateBuffer& b : job.trainer.graph().buffers) known.push_back(b.name);
-  refuse_strangers(manifest, known);
+  check_parameter_names(manifest, known);
   job.each([&](Trainer& trainer) { trainer.load(manifest); });
 }
 

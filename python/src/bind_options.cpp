@@ -13,7 +13,7 @@
 #include "executor/stage/optimizer.h"
 #include "pipeline/options/choose_options.h"
 #include "python/src/bindings.h"
-#include "python/src/tell.h"
+#include "python/src/set_fields.h"
 
 namespace nb = nanobind;
 
@@ -80,7 +80,7 @@ nb::list option_fields(const std::string& name) {
 
 void check_options(const std::string& name, const nb::dict& values) {
   made(name, [&](const Fields& fields, const std::function<void()>& check) {
-    tell(fields, values);
+    set_fields(fields, values);
     check();
   });
 }

@@ -18,7 +18,7 @@
 #include "ps/client/client_state.h"
 #include "python/src/arrays.h"
 #include "python/src/bindings.h"
-#include "python/src/tell.h"
+#include "python/src/set_fields.h"
 
 namespace nb = nanobind;
 
@@ -29,15 +29,15 @@ using Read = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Written = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 constexpr auto kSignals = std::chrono::milliseconds(100);  // interval between checks for Ctrl-C
 
-ps::ServerOptimizer optimizer_from(const nb::dict& told) {
+ps::ServerOptimizer optimizer_from(const nb::dict& values) {
   OptimizerConfig config =
-      defaults_of(parse_optimizer(nb::cast<std::string>(told.get("kind", nb::str("")))));
+      defaults_of(parse_optimizer(nb::cast<std::string>(values.get("kind", nb::str("")))));
   config.clip_norm = 0;
   nb::dict settings;
-  for (const auto& [key, value] : told) {
+  for (const auto& [key, value] : values) {
     if (nb::cast<std::string>(key) != "kind") settings[key] = value;
   }
-  tell(fields(config), settings);
+  set_fields(fields(config), settings);
   check_optimizer(config);
   require(config.clip_norm == 0, "servers do not clip: clip_norm must be 0, not {:g}",
           config.clip_norm);

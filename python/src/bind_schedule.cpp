@@ -7,9 +7,9 @@
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/torch_csv.h"
 #include "pipeline/options/choose_options.h"
-#include "pipeline/options/picture.h"
+#include "pipeline/options/figure.h"
 #include "python/src/bindings.h"
-#include "python/src/tell.h"
+#include "python/src/set_fields.h"
 
 namespace nb = nanobind;
 
@@ -17,10 +17,10 @@ namespace hetu {
 namespace {
 
 /// Returns the options of a command. `origin` takes the place of METHOD or FILE.
-PlanOptions told(const nb::dict& options, const std::string& origin) {
+PlanOptions plan_options_from(const nb::dict& options, const std::string& origin) {
   PlanOptions o;
   o.source = origin;
-  tell(fields(o), options);
+  set_fields(fields(o), options);
   check_plan_options(o);
   return o;
 }
@@ -28,7 +28,7 @@ PlanOptions told(const nb::dict& options, const std::string& origin) {
 /// Returns options for an existing plan. Throws if they contain options that only apply to making a
 /// plan.
 PlanOptions options_of(const nb::dict& options) {
-  PlanOptions o = told(options, "plan");
+  PlanOptions o = plan_options_from(options, "plan");
   refuse_sizes(o);
   return o;
 }
@@ -96,7 +96,7 @@ nb::list events_of(const Simulation& simulation) {
 nb::object rendered(const Schedule& plan, const nb::dict& options) {
   const PlanOptions o = options_of(options);
   const Schedule lowered = proved(o, plan);
-  const std::string text = picture_of_run(o, simulated(o, lowered, true), lowered);
+  const std::string text = figure_of_run(o, simulated(o, lowered, true), lowered);
   if (o.format == "pdf") return nb::bytes(text.data(), text.size());
   return nb::str(text.data(), text.size());
 }
@@ -174,7 +174,7 @@ void bind_schedule(nb::module_& m) {
       .def("__repr__",
            [](const Schedule& s) {
              return fmt::format("<hetu plan {}, {} workers>",
-                                picture_title(s.method, s.stages, s.micro_batches),
+                                figure_title(s.method, s.stages, s.micro_batches),
                                 s.workers.size());
            })
       .def("_repr_svg_", &svg_of, "For notebooks.");
@@ -185,14 +185,14 @@ void bind_schedule(nb::module_& m) {
   m.def(
       "plan",
       [](const std::string& source, const nb::dict& options) {
-        return plan_of(told(options, source));
+        return plan_of(plan_options_from(options, source));
       },
       nb::arg("source"), nb::arg("options"),
       "The plan of `hetu schedule SOURCE` with these options, as given, not lowered.");
   m.def(
       "plan_from_text",
       [](const std::string& text, const std::string& origin, const nb::dict& options) {
-        return plan_from_text(told(options, origin), text);
+        return plan_from_text(plan_options_from(options, origin), text);
       },
       nb::arg("text"), nb::arg("origin"), nb::arg("options"),
       "The plan that a CSV or JSON text holds.");
@@ -217,7 +217,7 @@ void bind_schedule(nb::module_& m) {
       "choose",
       [](const nb::dict& options) {
         ChooseOptions o;
-        tell(fields(o), options);
+        set_fields(fields(o), options);
         o.format = "json";
         return choice_of(o);
       },

@@ -61,9 +61,9 @@ nb::list plan_memory(const Graph& graph, const nb::dict& optimizer, const Traine
   return out;
 }
 
-std::vector<LinearSides> sides_of(const std::vector<std::pair<std::int64_t, std::int64_t>>& told) {
+std::vector<LinearSides> sides_of(const std::vector<std::pair<std::int64_t, std::int64_t>>& sides) {
   std::vector<LinearSides> layers;
-  for (const auto& [inputs, outputs] : told) layers.push_back({inputs, outputs});
+  for (const auto& [inputs, outputs] : sides) layers.push_back({inputs, outputs});
   return layers;
 }
 

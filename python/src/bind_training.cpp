@@ -36,8 +36,8 @@ void bind_training_options(nb::module_& m) {
                              "What a training job is told: fields of option_fields('training'), "
                              "its grid, its plan.")
       .def("__init__",
-           [](TrainerOptions* self, const nb::dict& told) {
-             new (self) TrainerOptions(trainer_options(told));
+           [](TrainerOptions* self, const nb::dict& values) {
+             new (self) TrainerOptions(trainer_options(values));
            })
       .def_ro("method", &TrainerOptions::method)
       .def_ro("micro_batches", &TrainerOptions::micro_batches)
@@ -70,7 +70,7 @@ void bind_questions(nb::module_& m) {
       "largest peak of a worker's memory, bytes.");
   m.def(
       "check_training_options",
-      [](const nb::dict& told) { check_training_options(trainer_options(told)); },
+      [](const nb::dict& values) { check_training_options(trainer_options(values)); },
       "Throws what is wrong with options of a job whatever its model is.");
   m.def("default_micro_batches", &default_micro_batches,
         "Micro-batches per step that training has unless told, of a method or of rows.");

@@ -11,7 +11,7 @@
 #include "ps/client/parameter_client.h"
 #include "ps/coordinator/group_client.h"
 #include "python/src/bindings.h"
-#include "python/src/tell.h"
+#include "python/src/set_fields.h"
 
 namespace nb = nanobind;
 
@@ -23,11 +23,11 @@ namespace {
 std::optional<Apart> apart_of(const Env& e) {
   if (e.pipelines == 1 || e.check) return std::nullopt;
   const ps::Endpoint own = ps::endpoint_of_worker(e.coordinator, e.worker);
-  comm::MeshPlace place;
-  place.endpoint = own.endpoint;
-  place.public_key = own.public_key;
-  place.secret_key = own.secret_key;
-  return Apart{e.worker / (e.workers / e.pipelines), place};
+  comm::MeshAddress address;
+  address.endpoint = own.endpoint;
+  address.public_key = own.public_key;
+  address.secret_key = own.secret_key;
+  return Apart{e.worker / (e.workers / e.pipelines), address};
 }
 
 Servers servers_of_job() {
@@ -39,13 +39,13 @@ Servers servers_of_job() {
 }
 
 // Sets the options that are not plain values and therefore not fields.
-void tell_parts(TrainerOptions& o, const nb::dict& parts) {
+void set_parts(TrainerOptions& o, const nb::dict& parts) {
   const auto part = [&](const char* name) { return parts.get(name, nb::none()); };
   if (!part("plan").is_none()) o.plan = nb::cast<Schedule>(part("plan"));
   if (!part("averaging").is_none())
     o.averaging = averaging_of(nb::cast<nb::dict>(part("averaging")));
   if (!part("stragglers").is_none())
-    tell(injection_fields(o.stragglers), nb::cast<nb::dict>(part("stragglers")));
+    set_fields(injection_fields(o.stragglers), nb::cast<nb::dict>(part("stragglers")));
   // The FILE has already determined the replicas.
   if (!part("replicas").is_none()) o.given.insert("replicas");
 }
@@ -54,7 +54,7 @@ void tell_parts(TrainerOptions& o, const nb::dict& parts) {
 
 Averaging averaging_of(const nb::dict& d) {
   Averaging how;
-  tell(fields(how), d);
+  set_fields(fields(how), d);
   how.apart = apart_of(env());
   how.connect = [](const ps::ClientOptions& options) {
     return ps::connect_coordinator(env().coordinator, options);
@@ -64,7 +64,7 @@ Averaging averaging_of(const nb::dict& d) {
 
 LearningRate rate_of(const nb::dict& d) {
   LearningRate r;
-  tell(fields(r), d);
+  set_fields(fields(r), d);
   return r;
 }
 
@@ -73,7 +73,7 @@ OptimizerConfig optimizer_of(const nb::dict& d) {
   nb::dict settings;
   for (const auto& [key, value] : d)
     if (nb::cast<std::string>(key) != "rate") settings[key] = value;
-  tell(fields(c), settings);
+  set_fields(fields(c), settings);
   c.rate = rate_of(nb::cast<nb::dict>(d["rate"]));
   return c;
 }
@@ -87,8 +87,8 @@ TrainerOptions trainer_options(const nb::dict& d) {
         name == "plan" || name == "averaging" || name == "stragglers" || name == "replicas";
     (part ? parts : plain)[key] = value;
   }
-  tell(joined(fields(o), grid_fields(o)), plain);
-  tell_parts(o, parts);
+  set_fields(joined(fields(o), grid_fields(o)), plain);
+  set_parts(o, parts);
   if (o.plan)
     o.micro_batches = o.plan->micro_batches;
   else if (o.given.count("micro_batches") == 0)

@@ -35,34 +35,34 @@ struct Sample {
 };
 
 Fields fields(Part& p) {
-  return {{.name = "who", .place = &p.who, .range = {0, 9}},
-          {.name = "factor", .place = &p.factor, .range = {.above = true}}};
+  return {{.name = "who", .value = &p.who, .range = {0, 9}},
+          {.name = "factor", .value = &p.factor, .range = {.above = true}}};
 }
 
 Fields fields(Sample& s) {
-  const RecordPlace parts{[&s](const std::function<void(const Fields&)>& fill) {
+  const RecordAccess parts{[&s](const std::function<void(const Fields&)>& fill) {
     Part made;
     fill(fields(made));
     require(made.factor > 0, "needs a factor");
     s.parts.push_back(made);
   }};
-  return {{.name = "fast", .place = &s.fast, .doc = "quickly"},
-          {.name = "overlap", .place = &s.overlap, .doc = "beside", .negated = "not beside"},
+  return {{.name = "fast", .value = &s.fast, .doc = "quickly"},
+          {.name = "overlap", .value = &s.overlap, .doc = "beside", .negated = "not beside"},
           {.name = "group_count",
-           .place = &s.count,
+           .value = &s.count,
            .argument = "N",
            .doc = "how many",
            .range = {1, 100}},
-          {.name = "limit", .place = &s.limit, .doc = "most", .unit = "bytes", .otherwise = "none"},
+          {.name = "limit", .value = &s.limit, .doc = "most", .unit = "bytes", .otherwise = "none"},
           {.name = "share",
-           .place = &s.share,
+           .value = &s.share,
            .doc = "how much",
            .range = {.least = 0, .most = 1, .above = true, .below = true},
            .within = "--constants"},
-          {.name = "how", .place = &s.how, .choices = {"direct", "best"}, .to_come = {"magic"}},
-          {.name = "copies", .place = &s.copies, .range = {1, 8}},
-          {.name = "time", .place = &s.time},
-          {.name = "parts", .place = parts}};
+          {.name = "how", .value = &s.how, .choices = {"direct", "best"}, .to_come = {"magic"}},
+          {.name = "copies", .value = &s.copies, .range = {1, 8}},
+          {.name = "time", .value = &s.time},
+          {.name = "parts", .value = parts}};
 }
 
 std::string refusal(const std::function<void()>& tell) {

@@ -114,8 +114,8 @@ TEST(ReplaceFile, LeavesTheOldFileAfterAnError) {
   const TemporaryFolder folder;
   write_text(folder / "file", "old");
   EXPECT_THROW(replace_file(folder / "file",
-                            [](const std::string& beside) {
-                              write_text(beside, "half");
+                            [](const std::string& temporary) {
+                              write_text(temporary, "half");
                               fail(Code::Io, "disk full");
                             }),
                Error);

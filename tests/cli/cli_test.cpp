@@ -60,9 +60,9 @@ TEST(Cli, DrawsARefusedPlanWithThePlaceMarked) {
       const Outcome o = hetu(fmt::format("schedule {} --format {} -o r.{}", plan, format, format));
       EXPECT_EQ(o.status, 1) << plan;
       EXPECT_EQ(o.err, told.err) << plan;
-      const std::string picture = read_text(folder() / fmt::format("r.{}", format));
-      EXPECT_THAT(picture, HasSubstr(": refused"));
-      EXPECT_THAT(picture, HasSubstr("stands at step"));
+      const std::string figure = read_text(folder() / fmt::format("r.{}", format));
+      EXPECT_THAT(figure, HasSubstr(": refused"));
+      EXPECT_THAT(figure, HasSubstr("stands at step"));
     }
   }
   // Formats without a figure write nothing.

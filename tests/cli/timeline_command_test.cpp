@@ -46,9 +46,9 @@ TEST_F(TimelineCommand, DrawsWhoMetWhomOfAGroupLog) {
   EXPECT_THAT(table.out, StartsWith("stage   groups  mean size  mean wait  joined within\n    0"));
   EXPECT_THAT(table.out, HasSubstr("updates averaged together"));
   ASSERT_EQ(hetu("timeline --groups g.jsonl -o g.svg --title Groups").status, 0);
-  const std::string picture = read_text(folder() / "g.svg");
+  const std::string figure = read_text(folder() / "g.svg");
   for (const char* text : {">Groups</text>", ">stage 1</text>", ">pipeline 2</text>", " ms</text>"})
-    EXPECT_THAT(picture, HasSubstr(text));
+    EXPECT_THAT(figure, HasSubstr(text));
   file("bad.jsonl", "{\"time_us\":1}\n");
   file("lost.jsonl", "{\"time_us\":1,\"lost\":2}\n");
   for (const auto& [arguments, says] :

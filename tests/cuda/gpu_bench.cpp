@@ -163,7 +163,7 @@ Tensor filled(const TensorType& type, std::uint64_t seed) {
 class Bench {
  public:
   Bench(const std::string& name, std::string only)
-      : device_(open_device(name)), on_card_(name == "cuda"), only_(std::move(only)) {}
+      : device_(open_device(name)), on_gpu_(name == "cuda"), only_(std::move(only)) {}
 
   void run(const Case& c) {
     if (fmt::format("{} {}", c.op, shapes_of(c)).find(only_) == std::string::npos) return;
@@ -251,7 +251,7 @@ class Bench {
     const Device::Memory counters = device_->alloc(sizeof(RunCounters));
     device_->queue().upload(in.get(), std::vector<std::byte>(1024).data(), 1024);
     device_->queue().record().wait();
-    const auto& rows = on_card_ ? cuda_kernels(c.op) : cpu_kernels(c.op);
+    const auto& rows = on_gpu_ ? cuda_kernels(c.op) : cpu_kernels(c.op);
     const PreparedKernel kernel = rows.front()->prepare(c.desc());
     const void* const ins[] = {in.get()};
     void* const outs[] = {out.get()};
@@ -259,13 +259,13 @@ class Bench {
     const RunContext context;
     const auto launches = [&] {
       for (int i = 0; i < kernels; ++i)
-        queue.run([&](Reach) { kernel.run({ins, outs, nullptr, context}); });
+        queue.run([&](AddressMap) { kernel.run({ins, outs, nullptr, context}); });
     };
     for (const bool recorded : {true, false}) {
       if (recorded && !queue.records()) continue;
       const auto function = [&] {
         auto* const at = reinterpret_cast<RunCounters*>(counters.get());
-        queue.run([&](Reach) { device_->kernels().set_counters(at, {}); });
+        queue.run([&](AddressMap) { device_->kernels().set_counters(at, {}); });
         if (recorded)
           queue.repeat(fmt::format("{} kernels", kernels), launches);
         else
@@ -296,7 +296,7 @@ class Bench {
  private:
   std::vector<const KernelRow*> rows_of(const Case& c) const {
     std::vector<const KernelRow*> taken;
-    for (const KernelRow* row : on_card_ ? cuda_kernels(c.op) : cpu_kernels(c.op))
+    for (const KernelRow* row : on_gpu_ ? cuda_kernels(c.op) : cpu_kernels(c.op))
       if (row->takes(c.desc())) taken.push_back(row);
     return taken;
   }
@@ -342,7 +342,7 @@ class Bench {
     const auto timed = [&](int times) {
       Queue& queue = device_->queue();
       const std::int64_t began = queue.record().wait();
-      for (int i = 0; i < times; ++i) queue.run([&](Reach) { work(); });
+      for (int i = 0; i < times; ++i) queue.run([&](AddressMap) { work(); });
       return double(queue.record().wait() - began) * 1e-9 / times;
     };
     timed(1);  // the first run makes plans
@@ -354,7 +354,7 @@ class Bench {
   }
 
   std::unique_ptr<Device> device_;
-  bool on_card_;
+  bool on_gpu_;
   std::string only_;
 };
 

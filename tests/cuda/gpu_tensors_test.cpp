@@ -85,9 +85,9 @@ Blocks updated(Device& device, const Optimizer& optimizer, bool narrow, bool at_
   }
   const TensorKernels& kernels = device.kernels();
   const Sweep sweep = kernels.sweep(optimizer_name(optimizer.kind));
-  device.queue().run([&kernels, sweep, all, at_once](Reach at) {
+  device.queue().run([&kernels, sweep, all, at_once](AddressMap at) {
     std::vector<SweepCall> calls;
-    for (const SweepCall& call : all) calls.push_back(reached(call, at));
+    for (const SweepCall& call : all) calls.push_back(to_kernel_addresses(call, at));
     if (at_once) return kernels.sweep_all(calls, sweep);
     for (const SweepCall& call : calls) kernels.sweep_all({&call, 1}, sweep);
   });
@@ -170,9 +170,9 @@ std::vector<double> squares(Device& device, const std::vector<float>& x, bool at
   const float* at = reinterpret_cast<const float*>(values.get());
   for (int i = 0; i < 3 * kParameters; at += elements_of(i++))
     all.push_back({at, elements_of(i), reinterpret_cast<double*>(room.get()) + i});
-  device.queue().run([all, at_once, sums = device.kernels().sums_of_squares](Reach reach) {
+  device.queue().run([all, at_once, sums = device.kernels().sums_of_squares](AddressMap at) {
     std::vector<SquaresCall> calls = all;
-    for (SquaresCall& call : calls) call = {reach(call.x), call.elements, reach(call.result)};
+    for (SquaresCall& call : calls) call = {at(call.x), call.elements, at(call.result)};
     if (at_once) return sums(calls);
     for (const SquaresCall& call : calls) sums({&call, 1});
   });

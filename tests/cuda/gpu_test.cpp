@@ -73,7 +73,7 @@ class OnGpu : public testing::Test {
       out.push_back(held.emplace_back(on_device(outputs.emplace_back(t, fill))).get());
     const Tensor scratch({DType::Int8, {kernel.scratch_bytes}}, fill);
     void* const room = held.emplace_back(on_device(scratch)).get();
-    device_->queue().run([&](Reach) { kernel.run({in.data(), out.data(), room, context}); });
+    device_->queue().run([&](AddressMap) { kernel.run({in.data(), out.data(), room, context}); });
     for (std::size_t i = 0; i < outputs.size(); ++i)
       device_->queue().download(outputs[i].data(), out[i], outputs[i].bytes());
     device_->queue().record().wait();
@@ -185,7 +185,7 @@ TEST_F(OnGpu, CudnnHasPlansWhereItIsWanted) {
       for (const Layout layout : {Layout::Plain, Layout::ChannelsLast})
         for (const auto makes :
              {cuda::ConvMakes::Output, cuda::ConvMakes::Input, cuda::ConvMakes::Weights})
-          device_->queue().run([&](Reach) {
+          device_->queue().run([&](AddressMap) {
             EXPECT_TRUE(cuda::CudnnConv({makes, shape, layout, dtype, "there"}).there())
                 << dtype_name(dtype) << ", " << shape.w.height << ", groups " << shape.groups
                 << ", makes " << static_cast<int>(makes);
@@ -214,8 +214,8 @@ TEST_F(OnGpu, ProductsMakeGradientsOfBiases) {
       const void* const from[] = {in[0].get(), in[1].get()};
       void* const to[] = {out[0].get(), out[1].get()};
       const KernelCall call{from, to, out[2].get(), context};
-      device_->queue().run([&](Reach) { kernel.run(call); });
-      device_->queue().run([&](Reach) { kernel.add(call); });
+      device_->queue().run([&](AddressMap) { kernel.run(call); });
+      device_->queue().run([&](AddressMap) { kernel.add(call); });
       for (std::size_t i = 0; i < found.size(); ++i)
         device_->queue().download(found[i].data(), out[i].get(), found[i].bytes());
       device_->queue().record().wait();
@@ -358,7 +358,7 @@ std::vector<std::vector<float>> preconditioned(Device& device, KroneckerCall cal
   call.input_inverse = room(n * n, nullptr);
   call.gradient_inverse = room(m * m, nullptr);
   call.scratch = room(kernels.factor_scratch(n, m) / 4, nullptr);
-  device.queue().run([&](Reach) {
+  device.queue().run([&](AddressMap) {
     kernels.invert_factors(call);
     kernels.precondition(gradient, m, n, call.gradient_inverse, call.input_inverse, call.scratch);
   });

@@ -56,20 +56,20 @@ TEST_F(GpuTraining, LossesOf100StepsAreTheCpus) {
   }
 }
 
-/// Returns settings of one stage with AdamW, changed by `tell`.
-Setting on_the_card(const std::function<void(TrainerOptions&)>& tell) {
+/// Returns settings of one stage with AdamW, changed by `configure`.
+Setting on_gpu(const std::function<void(TrainerOptions&)>& configure) {
   Setting s;
   s.method = "gpipe";
   s.optimizer = adamw();
   s.steps = 20;
   s.device = training_device();
-  s.tell = tell;
+  s.configure = configure;
   return s;
 }
 
 TEST_F(GpuTraining, GraphsOfStageFunctionsHaveTheSameBits) {
   const auto graphs = [](const char* how) {
-    return on_the_card([=](TrainerOptions& o) { o.cuda_graphs = how; });
+    return on_gpu([=](TrainerOptions& o) { o.cuda_graphs = how; });
   };
   expect_equal(train(graphs("off")), train(graphs("on")), /*bitwise=*/true, /*adam=*/true,
                "graphs");
@@ -77,7 +77,7 @@ TEST_F(GpuTraining, GraphsOfStageFunctionsHaveTheSameBits) {
 
 // A state that is rounded in the other direction differs by one part in 256.
 TEST_F(GpuTraining, StatesOfTwoBytesAreTheCpus) {
-  Setting s = on_the_card([](TrainerOptions& o) { o.state_dtype = "bf16"; });
+  Setting s = on_gpu([](TrainerOptions& o) { o.state_dtype = "bf16"; });
   const Outcome gpu = train(s);
   s.device = "cpu";
   expect_near(gpu.losses, train(s).losses, 1e-3);
@@ -85,8 +85,8 @@ TEST_F(GpuTraining, StatesOfTwoBytesAreTheCpus) {
 
 TEST_F(GpuTraining, Tf32LosesNearFloat32) {
   if (training_device() != "cuda") GTEST_SKIP() << "TF32 is of device cuda alone";
-  const Outcome wide = train(on_the_card([](TrainerOptions&) {}));
-  const Outcome tf32 = train(on_the_card([](TrainerOptions& o) { o.dtype = "tf32"; }));
+  const Outcome wide = train(on_gpu([](TrainerOptions&) {}));
+  const Outcome tf32 = train(on_gpu([](TrainerOptions& o) { o.dtype = "tf32"; }));
   expect_near(tf32.losses, wide.losses, 2e-2);
   EXPECT_NE(tf32.losses, wide.losses) << "products are not rounded";
 }
@@ -157,7 +157,7 @@ TEST_F(GpuTraining, TwoByteFloatsLoseAsFloat32) {
   }
 }
 
-struct Way {
+struct MethodCase {
   const char* method;
   int stages;
   int chunks = 0;       // 0: the method's default
@@ -165,11 +165,11 @@ struct Way {
   bool recompute = false;
 };
 
-class GpuMethods : public GpuTraining, public testing::WithParamInterface<Way> {};
+class GpuMethods : public GpuTraining, public testing::WithParamInterface<MethodCase> {};
 
 // Workers are threads, each with its own queue on the same GPU.
 TEST_P(GpuMethods, AreOneStage) {
-  const Way& way = GetParam();
+  const MethodCase& method_case = GetParam();
   Setting one;
   one.method = "gpipe";  // 1f1b of one stage would be the CPU's
   one.model.blocks = 8;
@@ -179,21 +179,23 @@ TEST_P(GpuMethods, AreOneStage) {
   one.micro_batches = 8;
   one.batch_size = 16;
   Setting many = one;
-  many.method = way.method;
-  many.stages = way.stages;
-  many.chunks = way.chunks;
-  many.recompute = way.recompute;
-  expect_equal(train(one), train(many), way.bitwise, /*adam=*/true, way.method);
+  many.method = method_case.method;
+  many.stages = method_case.stages;
+  many.chunks = method_case.chunks;
+  many.recompute = method_case.recompute;
+  expect_equal(train(one), train(many), method_case.bitwise, /*adam=*/true, method_case.method);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Methods, GpuMethods,
-    testing::Values(Way{"gpipe", 4}, Way{"1f1b", 4}, Way{"1f1b", 2, 0, true, true},
-                    Way{"interleaved-1f1b", 2, 4}, Way{"interleaved-zb", 4, 2}, Way{"hanayo", 4, 2},
-                    Way{"zb-1p", 4}, Way{"zb-2p", 4}, Way{"zb-v", 4}, Way{"v-half", 4},
-                    Way{"v-min", 4}, Way{"dualpipev", 4}, Way{"auto", 2, 2},
-                    Way{"looped-bfs", 4, 2, false}, Way{"varuna", 4}, Way{"chimera", 4, 0, false},
-                    Way{"dualpipe", 4, 0, false}, Way{"gems", 2, 0, false}),
+    testing::Values(MethodCase{"gpipe", 4}, MethodCase{"1f1b", 4},
+                    MethodCase{"1f1b", 2, 0, true, true}, MethodCase{"interleaved-1f1b", 2, 4},
+                    MethodCase{"interleaved-zb", 4, 2}, MethodCase{"hanayo", 4, 2},
+                    MethodCase{"zb-1p", 4}, MethodCase{"zb-2p", 4}, MethodCase{"zb-v", 4},
+                    MethodCase{"v-half", 4}, MethodCase{"v-min", 4}, MethodCase{"dualpipev", 4},
+                    MethodCase{"auto", 2, 2}, MethodCase{"looped-bfs", 4, 2, false},
+                    MethodCase{"varuna", 4}, MethodCase{"chimera", 4, 0, false},
+                    MethodCase{"dualpipe", 4, 0, false}, MethodCase{"gems", 2, 0, false}),
     [](const auto& one) {
       std::string name = fmt::format("{}_{}", one.param.method, one.index);
       std::replace(name.begin(), name.end(), '-', '_');

@@ -114,9 +114,11 @@ TEST(Jpeg, LargerImagesToo) {
     Image whole, held;
     ASSERT_EQ(decode_image(bytes, whole), "");
     for (int attempt = 0; attempt < 100; ++attempt) {
-      Draws draws(1, side, attempt);
+      SampleRandom random_numbers(1, side, attempt);
       Box box, there;
-      const auto part = [&](int w, int h) { return box = random_resized_crop(w, h, draws); };
+      const auto part = [&](int w, int h) {
+        return box = random_resized_crop(w, h, random_numbers);
+      };
       ASSERT_EQ(decode_part(bytes, part, held, there), "");
       EXPECT_LE(held.height, box.height);
       for (int y = 0; y < box.height; ++y) {
@@ -228,8 +230,8 @@ TEST(RandomResizedCrop, HasTorchvisionsDistribution) {
     const int width = expected["width"], height = expected["height"];
     std::map<std::string, std::vector<double>> drawn;
     for (int sample = 0; sample < kDraws; ++sample) {
-      Draws draws(7, 3, sample);
-      const Box box = random_resized_crop(width, height, draws);
+      SampleRandom random(7, 3, sample);
+      const Box box = random_resized_crop(width, height, random);
       drawn["area"].push_back(1.0 * box.width * box.height / (width * height));
       drawn["log_aspect"].push_back(std::log(1.0 * box.width / box.height));
       if (box.width < width) drawn["x"].push_back(1.0 * box.x / (width - box.width));
@@ -260,8 +262,8 @@ TEST(RandomResizedCrop, LiesWithinAnyImage) {
   for (int width = 1; width < 40; ++width) {
     for (int height = 1; height < 40; height += 3) {
       for (int sample = 0; sample < 50; ++sample) {
-        Draws draws(1, width, height * 1000 + sample);
-        const Box box = random_resized_crop(width, height, draws);
+        SampleRandom random(1, width, height * 1000 + sample);
+        const Box box = random_resized_crop(width, height, random);
         EXPECT_TRUE(box.x >= 0 && box.y >= 0 && box.width >= 1 && box.height >= 1 &&
                     box.x + box.width <= width && box.y + box.height <= height)
             << width << "x" << height;

@@ -21,7 +21,7 @@ struct CardFunctions {
   void (*give)(cudaStream_t to, Work work);
   /// As Turn::apart, for work that waits for another GPU.
   void (*apart)(const std::function<void()>& f);
-  void (*check_reach)(const void* from, std::size_t bytes, const char* what);
+  void (*check_access)(const void* from, std::size_t bytes, const char* what);
 };
 
 /// Name and type of the function that such a library exports. It is called once when the library is

@@ -95,10 +95,10 @@ struct Product {
   Alignments alignments;
 
   void check() const {
-    const auto reach = [&](const Layout& l, const void* at, const char* what) {
+    const auto check_operand = [&](const Layout& l, const void* at, const char* what) {
       const std::int64_t last =
           (l.batch - 1) * l.stride + (l.columns - 1) * l.step + l.rows;  // in elements
-      check_reach(at, static_cast<std::size_t>(last) * bytes_of(l.type), what);
+      check_access(at, static_cast<std::size_t>(last) * bytes_of(l.type), what);
       if (reinterpret_cast<std::uintptr_t>(at) % alignments.matrices != 0)
         throw Problem(
             fmt::format("product, {}: {} is not aligned by {}", what, at, alignments.matrices));
@@ -108,18 +108,18 @@ struct Product {
                                 static_cast<int>(a.type), static_cast<int>(b.type),
                                 static_cast<int>(c.type), static_cast<int>(d.type),
                                 operation.bias_type));
-    reach(a, a_at, "A");
-    reach(b, b_at, "B");
-    reach(d, d_at, "D");
-    if (beta != 0) reach(c, c_at, "C");
+    check_operand(a, a_at, "A");
+    check_operand(b, b_at, "B");
+    check_operand(d, d_at, "D");
+    if (beta != 0) check_operand(c, c_at, "C");
     const bool of_columns = operation.epilogue == CUBLASLT_EPILOGUE_BGRADB;
     const auto biases = static_cast<std::size_t>(of_columns ? d.columns : d.rows);
     if (operation.epilogue != CUBLASLT_EPILOGUE_DEFAULT)
-      check_reach(operation.bias, biases * bytes_of(d.type), "bias");
+      check_access(operation.bias, biases * bytes_of(d.type), "bias");
     if (is_bias_grad(operation.epilogue)) check_bias_grad();
     if (operation.epilogue != CUBLASLT_EPILOGUE_GELU_AUX_BIAS) return;
     const Layout before{d.type, d.rows, d.columns, operation.before_step};
-    reach(before, operation.before, "what GELU is of");
+    check_operand(before, operation.before, "what GELU is of");
   }
 
   void check_bias_grad() const {
@@ -315,7 +315,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                         d,
                         alignments_of(*chosen)};
   const cudaError_t status = guarded([&](Card& on) {
-    check_reach(workspace, workspace_bytes, "workspace");
+    check_access(workspace, workspace_bytes, "workspace");
     product.check();
     on.give(stream, [product] { product.run(); });
     return cudaSuccess;

@@ -53,10 +53,10 @@ struct Run {
 
   void check() const {
     const Convolution& c = chosen.convolution;
-    reach(x, c.x.bytes(), "convolution, x");
-    reach(w, c.w.bytes(), "convolution, w");
-    reach(y, c.y.bytes(), "convolution, y");
-    if (chosen.workspace > 0) reach(workspace, chosen.workspace, "convolution, workspace");
+    check_operand(x, c.x.bytes(), "convolution, x");
+    check_operand(w, c.w.bytes(), "convolution, w");
+    check_operand(y, c.y.bytes(), "convolution, y");
+    if (chosen.workspace > 0) check_operand(workspace, chosen.workspace, "convolution, workspace");
     const auto apart = [&](void* a, std::int64_t a_bytes, void* b, std::int64_t b_bytes) {
       const auto first = reinterpret_cast<std::uintptr_t>(a);
       const auto second = reinterpret_cast<std::uintptr_t>(b);
@@ -85,8 +85,8 @@ struct Run {
   }
 
  private:
-  static void reach(const void* from, std::int64_t bytes, const char* what) {
-    card->check_reach(from, static_cast<std::size_t>(bytes), what);
+  static void check_operand(const void* from, std::int64_t bytes, const char* what) {
+    card->check_access(from, static_cast<std::size_t>(bytes), what);
   }
 };
 

@@ -17,10 +17,10 @@ void move(Warp& warp, const Instruction& in, std::uint32_t lanes) {
     if ((lanes >> lane & 1) != 0) to[lane] = from[lane];
 }
 
-enum class Way { Up, Down, Butterfly, Index };
+enum class Shuffle { Up, Down, Butterfly, Index };
 
 /// Source: NVIDIA, PTX ISA 9.0, "shfl.sync".
-template <Way way>
+template <Shuffle shuffle>
 void exchange(Warp& warp, const Instruction& in, std::uint32_t lanes) {
   const auto* const a = warp.at<std::uint32_t>(in.operands[2]);
   const auto* const b = warp.at<std::uint32_t>(in.operands[3]);
@@ -32,11 +32,11 @@ void exchange(Warp& warp, const Instruction& in, std::uint32_t lanes) {
     const int clamp = static_cast<int>(c[lane] & 31), segment = static_cast<int>(c[lane] >> 8 & 31);
     const int by = static_cast<int>(b[lane] & 31);
     const int most = (lane & segment) | (clamp & ~segment), least = lane & segment;
-    const int of = way == Way::Up          ? lane - by
-                   : way == Way::Down      ? lane + by
-                   : way == Way::Butterfly ? lane ^ by
-                                           : least | (by & ~segment);
-    within[lane] = way == Way::Up ? of >= most : of <= most;
+    const int of = shuffle == Shuffle::Up          ? lane - by
+                   : shuffle == Shuffle::Down      ? lane + by
+                   : shuffle == Shuffle::Butterfly ? lane ^ by
+                                                   : least | (by & ~segment);
+    within[lane] = shuffle == Shuffle::Up ? of >= most : of <= most;
     const int from = within[lane] ? of : lane;
     if ((lanes >> from & 1) == 0)
       warp.fail(in, lane, fmt::format("it reads lane {}, which takes no part", from));
@@ -107,10 +107,10 @@ void cut_off(Warp& warp, const Instruction& in, std::uint32_t lanes) {
 }
 
 Meaning exchange_of(const std::string& how) {
-  return how == "up"     ? &exchange<Way::Up>
-         : how == "down" ? &exchange<Way::Down>
-         : how == "bfly" ? &exchange<Way::Butterfly>
-         : how == "idx"  ? &exchange<Way::Index>
+  return how == "up"     ? &exchange<Shuffle::Up>
+         : how == "down" ? &exchange<Shuffle::Down>
+         : how == "bfly" ? &exchange<Shuffle::Butterfly>
+         : how == "idx"  ? &exchange<Shuffle::Index>
                          : nullptr;
 }
 

@@ -9,8 +9,8 @@ namespace {
 
 const hetu::emulator::CardFunctions* card = nullptr;  // of the process
 
-void* reach(void* data, std::size_t bytes, const char* what) {
-  card->check_reach(data, bytes, what);
+void* resolve(void* data, std::size_t bytes, const char* what) {
+  card->check_access(data, bytes, what);
   return data;
 }
 
@@ -28,7 +28,7 @@ bool fake::put(void* stream, const std::shared_ptr<Launch>& launch) {
     for (const Move& move : launch->moves())
       touches.push_back({move.data, move.bytes, !move.is_send, what_of(move)});
     const auto work = [launch] {
-      launch->begin(reach);
+      launch->begin(resolve);
       card->apart([&] { launch->finish(); });
     };
     card->give(on, hetu::emulator::Work(work, touches));

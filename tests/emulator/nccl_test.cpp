@@ -153,7 +153,7 @@ TEST_F(EmulatedNccl, AKernelThatDoesNotWaitForItIsTold) {
   const std::unique_ptr<Device> device = open_device("cuda");
   sides_[1].receive(0);
   std::thread waits([&] { sides_[1].finish(); });
-  device->queue().run([&](Reach at) {
+  device->queue().run([&](AddressMap at) {
     device->kernels().fill(reinterpret_cast<float*>(at(sides_[1].memory)), 3, kBytes / 4);
   });
   EXPECT_THROW(device->queue().record().wait(), Error);

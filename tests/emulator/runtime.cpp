@@ -54,7 +54,7 @@ void Card::give(cudaStream_t to, Work work) {
   if (eager && !s->captures()) s->finish();
 }
 
-void check_reach(const void* from, std::size_t bytes, const char* what) {
+void check_access(const void* from, std::size_t bytes, const char* what) {
   const auto at = reinterpret_cast<std::uintptr_t>(from);
   const Allocation* const in = card().memory.find(at);
   if (in == nullptr) throw Problem(fmt::format("{}: {} is in no buffer", what, from));
@@ -173,7 +173,7 @@ constexpr CardFunctions functions = {
     },
     [](cudaStream_t to, Work work) { card().give(to, std::move(work)); },
     [](const std::function<void()>& f) { card().one_at_a_time.apart(f); },
-    check_reach};
+    check_access};
 
 }  // namespace
 }  // namespace hetu::emulator
@@ -311,18 +311,18 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
                             cudaStream_t stream) {
   return guarded([&](Card& c) {
     const bool from_card = kind != cudaMemcpyHostToDevice, to_card = kind != cudaMemcpyDeviceToHost;
-    if (from_card) check_reach(from, bytes, "copy, source");
-    if (to_card) check_reach(to, bytes, "copy, destination");
+    if (from_card) check_access(from, bytes, "copy, source");
+    if (to_card) check_access(to, bytes, "copy, destination");
     const auto copy = [=] {
-      if (from_card) check_reach(from, bytes, "copy, source");
-      if (to_card) check_reach(to, bytes, "copy, destination");
+      if (from_card) check_access(from, bytes, "copy, source");
+      if (to_card) check_access(to, bytes, "copy, destination");
       std::memmove(to, from, bytes);
     };
     if (!from_card && is_pageable(c, from)) {  // the caller may change it at once
       const auto* const first = static_cast<const std::byte*>(from);
       const auto held = std::make_shared<const std::vector<std::byte>>(first, first + bytes);
       const auto copy_held = [=] {
-        check_reach(to, bytes, "copy, destination");
+        check_access(to, bytes, "copy, destination");
         std::memcpy(to, held->data(), bytes);
       };
       c.give(stream, Work(copy_held, {{to, bytes, true, "copy, destination"}}));
@@ -341,9 +341,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
   return guarded([&](Card& c) {
-    check_reach(to, bytes, "memset");
+    check_access(to, bytes, "memset");
     const auto set = [=] {
-      check_reach(to, bytes, "memset");
+      check_access(to, bytes, "memset");
       std::memset(to, value, bytes);
     };
     c.give(stream, Work(set, {{to, bytes, true, "memset"}}));

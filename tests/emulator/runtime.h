@@ -62,7 +62,7 @@ struct Card {
 Card& card();
 
 /// Throws Problem unless the bytes lie within one buffer of the GPU or of pinned memory.
-void check_reach(const void* from, std::size_t bytes, const char* what);
+void check_access(const void* from, std::size_t bytes, const char* what);
 
 /// Returns true if this thread may not wait because a stream captures. In that case the capture is
 /// broken.

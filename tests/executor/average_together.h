@@ -40,8 +40,8 @@ struct Setting {
   std::vector<int> slow = {};
   bool average = true;
   bool recompute = false;
-  std::string states = "float32";                  // --state-dtype
-  std::function<void(TrainerOptions&)> tell = {};  // changes further options
+  std::string states = "float32";                       // --state-dtype
+  std::function<void(TrainerOptions&)> configure = {};  // changes further options
 };
 
 inline constexpr int kRows = 2;
@@ -104,7 +104,7 @@ inline TrainerOptions options_of(const Setting& s) {
   options.seed = 11;
   options.state_dtype = s.states;
   options.threads = 1;
-  if (s.tell) s.tell(options);
+  if (s.configure) s.configure(options);
   return options;
 }
 

@@ -38,8 +38,8 @@ comm::Options quick(double timeout_s) {
 }
 
 /// A worker's device, some memory on it, and links. The links are destroyed first.
-struct Place {
-  explicit Place(comm::Transport& t, std::int64_t elements = 64)
+struct TestWorker {
+  explicit TestWorker(comm::Transport& t, std::int64_t elements = 64)
       : transport(t),
         memory(device->alloc(elements * 4)),
         span{reinterpret_cast<float*>(memory.get()), elements, device.get()},
@@ -61,7 +61,7 @@ comm::Tag tag_of(int kind, int micro) { return make_tag(kind, 0, micro, 0, 0); }
 TEST(DirectLinks, EachSideMayAskInAnOrderOfItsOwn) {
   constexpr int kMicros = 12;
   const auto said = on_worker_threads(2, [](comm::Transport& t) {
-    Place here(t, 2 * kMicros);
+    TestWorker here(t, 2 * kMicros);
     const int peer = 1 - t.worker();
     std::vector<float> values(2 * kMicros, -1);
     for (int m = 0; m < kMicros; ++m) values[m] = static_cast<float>(100 * t.worker() + m);
@@ -89,7 +89,7 @@ TEST(DirectLinks, EachSideMayAskInAnOrderOfItsOwn) {
 
 TEST(DirectLinks, AMessageWaitsForItsBytesAndForItsRoom) {
   const auto said = on_worker_threads(2, [](comm::Transport& t) {
-    Place here(t, 1);
+    TestWorker here(t, 1);
     const bool sends = t.worker() == 0;
     auto coming = std::make_shared<Event::Coming>();
     const Event ready(coming);
@@ -99,7 +99,7 @@ TEST(DirectLinks, AMessageWaitsForItsBytesAndForItsRoom) {
     EXPECT_FALSE(end.done());
     const float value = sends ? 7.0F : 3.0F;
     here.span.write(&value);
-    coming->happen(comm::now_ns(), nullptr);
+    coming->complete(comm::now_ns(), nullptr);
     here.links.wait(end, "a message");
     EXPECT_EQ(here.span.values()[0], 7);
   });
@@ -113,7 +113,7 @@ TEST(DirectLinks, AMessageWithoutRoomHoldsUpNoOther) {
   const auto said = on_worker_threads(
       2,
       [](comm::Transport& t) {
-        Place here(t, 2);
+        TestWorker here(t, 2);
         const std::vector<float> values = {7, 8};
         if (t.worker() == 0) here.span.write(values.data());
         if (t.worker() == 0) {
@@ -129,7 +129,7 @@ TEST(DirectLinks, AMessageWithoutRoomHoldsUpNoOther) {
             here.links.receive(0, tag_of(1, 0), here.part(0, 1).data, 4, Event(room));
         here.links.wait(here.links.receive(0, tag_of(1, 1), here.part(1, 1).data, 4, here.now()),
                         "the second");
-        room->happen(comm::now_ns(), nullptr);
+        room->complete(comm::now_ns(), nullptr);
         here.links.wait(first, "the first");
         EXPECT_EQ(here.span.values(), values);
       },
@@ -141,7 +141,7 @@ TEST(DirectLinks, AMessageWithoutRoomHoldsUpNoOther) {
 void compare_sums(int workers, std::int64_t elements, const comm::Group& order) {
   const auto said = on_worker_threads(workers, [&](comm::Transport& t) {
     if (std::find(order.begin(), order.end(), t.worker()) == order.end()) return;
-    Place here(t, elements);
+    TestWorker here(t, elements);
     std::mt19937 random(static_cast<unsigned>(t.worker() + 1));
     std::normal_distribution<float> normal(0, 1);
     std::vector<float> host(static_cast<std::size_t>(elements));
@@ -169,7 +169,7 @@ TEST(DirectLinks, SumsHaveTheBitsOfTheHosts) {
 
 TEST(DirectLinks, SumsOfAGroupMayBeginInAnyOrder) {
   const auto said = on_worker_threads(3, [](comm::Transport& t) {
-    Place here(t, 6);
+    TestWorker here(t, 6);
     const std::vector<float> ones(6, static_cast<float>(1 + t.worker()));
     here.span.write(ones.data());
     std::vector<Event> events;
@@ -196,7 +196,7 @@ std::vector<std::string> with_a_death(Moment moment) {
     threads.emplace_back([&, w] {
       comm::Transport& t = *transports[w];
       try {
-        Place here(t, 4);
+        TestWorker here(t, 4);
         comm::barrier(t, {0, 1, 2}, {tag_of(9, 0), "the start"});
         const auto receive = [&] {
           return here.links.receive(2, tag_of(1, 0), here.span.data, 4, here.now());
@@ -224,11 +224,11 @@ TEST(DirectMeans, WaitForWhatIsGiven) {
   const auto said = on_worker_threads(
       2,
       [](comm::Transport& t) {
-        Place here(t, 12);
+        TestWorker here(t, 12);
         const auto means = here.links.means();
         const auto mine = static_cast<float>(1 + 2 * t.worker());
         here.device->queue().run(
-            [data = here.span.data, mine, fill = here.device->kernels().fill](Reach at) {
+            [data = here.span.data, mine, fill = here.device->kernels().fill](AddressMap at) {
               std::this_thread::sleep_for(std::chrono::milliseconds(50));
               fill(at(data), mine, 6);
             });
@@ -262,7 +262,7 @@ TEST(DirectLinks, WaitsHaveADeadline) {
   const auto said = on_worker_threads(
       2,
       [](comm::Transport& t) {
-        Place here(t, 1);
+        TestWorker here(t, 1);
         if (t.worker() == 0)
           here.links.wait(here.links.receive(1, tag_of(1, 0), here.span.data, 4, here.now()),
                           "F3 of step 5");

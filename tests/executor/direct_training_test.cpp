@@ -51,7 +51,7 @@ TEST_P(Direct, TrainsToTheBitsOfTheCpu) {
   s.device = "cpu";
   const Outcome cpu = train(s);
   s.device = "far";
-  s.tell = [](TrainerOptions& o) { o.gpu_messages = "nccl"; };
+  s.configure = [](TrainerOptions& o) { o.gpu_messages = "nccl"; };
   const long before = fake().moved();
   const Outcome direct = train(s);
   EXPECT_GT(fake().moved() - before, 5L * s.micro_batches) << "nothing went by NCCL";
@@ -84,7 +84,7 @@ TEST(DirectMeans, OfAllHaveTheBitsOfTheHosts) {
     s.stages = stages;
     s.policy.sync_period = 1;
     const auto host = testing_average::train(s);
-    s.tell = by_nccl;
+    s.configure = by_nccl;
     const long before = fake().moved();
     const auto direct = testing_average::train(s);
     EXPECT_GT(fake().moved() - before, 100L);
@@ -105,7 +105,7 @@ TEST(DirectMeans, OfGroupsThatChangeAreKept) {
       s.policy.weights = weights;
       s.overlap = overlap;
       s.slow = {1, 4, 2, 1};
-      s.tell = by_nccl;
+      s.configure = by_nccl;
       const int made = fake().made();
       const auto got = testing_average::train(s);
       testing_average::expect_sound(s, got);
@@ -129,7 +129,7 @@ TEST(DirectMeans, GoThroughHostMemoryWherePartnersAreAskedAtAnyTime) {
 TEST(DirectTraining, IsRefusedWhereMemoryIsTheHosts) {
   Setting s = setting_of({"1f1b", 2});
   s.device = "cpu";
-  s.tell = [](TrainerOptions& o) { o.gpu_messages = "nccl"; };
+  s.configure = [](TrainerOptions& o) { o.gpu_messages = "nccl"; };
   const auto said = on_worker_threads(2, [&](comm::Transport& links) {
     Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
   });
@@ -151,7 +151,7 @@ TEST(DirectTraining, WhatHasNoSuchSumsGoesThroughHostMemory) {
 TEST(DirectTraining, AWorkerThatDiesIsNamedWithin10Seconds) {
   Setting s = setting_of({"1f1b", 3});
   s.device = "far";
-  s.tell = [](TrainerOptions& o) { o.gpu_messages = "nccl"; };
+  s.configure = [](TrainerOptions& o) { o.gpu_messages = "nccl"; };
   comm::Options quick;
   quick.timeout_s = 60;
   auto transports = comm::make_inproc(3, quick);

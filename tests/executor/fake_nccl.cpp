@@ -50,9 +50,9 @@ struct Pending {
 thread_local std::vector<Pending> in_group;
 thread_local int depth = 0;
 
-void Launch::begin(const Reach& reach) {
+void Launch::begin(const ResolveAddress& resolve) {
   if (rank_->links.is_cut()) return;
-  for (Move& move : moves_) move.data = reach(move.data, move.bytes, what_of(move));
+  for (Move& move : moves_) move.data = resolve(move.data, move.bytes, what_of(move));
 }
 
 void Launch::finish() {

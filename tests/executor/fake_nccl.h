@@ -31,7 +31,7 @@ class FakeStream final : public Queue {
   std::atomic<int> unfinished{0};  ///< work items that were pushed and have not ended
 
  private:
-  void push(std::function<void(Reach)> work) override {
+  void push(std::function<void(AddressMap)> work) override {
     ++unfinished;
     {
       const std::lock_guard lock(mutex_);
@@ -47,7 +47,7 @@ class FakeStream final : public Queue {
       const auto work = std::move(work_.front());
       work_.pop_front();
       lock.unlock();
-      work(Reach(nullptr));
+      work(AddressMap(nullptr));
       --unfinished;
       lock.lock();
     }
@@ -55,7 +55,7 @@ class FakeStream final : public Queue {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void(Reach)>> work_;
+  std::deque<std::function<void(AddressMap)>> work_;
   bool stop_ = false;
   std::thread thread_;
 };

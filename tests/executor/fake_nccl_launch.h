@@ -42,10 +42,10 @@ class Launch {
 
   /// Maps the memory of a message of `bytes` bytes to memory that the host can use. Throws if there
   /// is none.
-  using Reach = std::function<void*(void* data, std::size_t bytes, const char* what)>;
+  using ResolveAddress = std::function<void*(void* data, std::size_t bytes, const char* what)>;
   const std::vector<Move>& moves() const { return moves_; }
   /// Called once, when the stream starts the group.
-  void begin(const Reach& reach);
+  void begin(const ResolveAddress& resolve);
   /// Called after begin(). Sleeps until the earlier groups and this group have ended, or until the
   /// communicator is aborted.
   void finish();

@@ -3,7 +3,7 @@
 #include "tests/executor/fake_nccl_launch.h"
 
 bool fake::put(void* stream, const std::shared_ptr<Launch>& launch) {
-  static_cast<hetu::Queue*>(stream)->run([launch](hetu::Reach at) {
+  static_cast<hetu::Queue*>(stream)->run([launch](hetu::AddressMap at) {
     launch->begin([at](void* data, std::size_t, const char*) { return at(data); });
     launch->finish();
   });

@@ -55,7 +55,7 @@ TEST(FarDevice, UploadsGoBesideTheQueueInTheOrderOfMarks) {
   std::atomic<bool> begin = false;
   std::vector<float> before(kElements), after(kElements);
   const std::vector<float> ones(kElements, 1);
-  queue.run([&begin](Reach) {
+  queue.run([&begin](AddressMap) {
     while (!begin) std::this_thread::yield();
   });
   queue.download(before.data(), far.span.data, far.span.bytes());
@@ -68,7 +68,7 @@ TEST(FarDevice, UploadsGoBesideTheQueueInTheOrderOfMarks) {
   EXPECT_FALSE(uploaded.wait_for(0.05));
   begin = true;
   std::atomic<bool> proceed = false;
-  uploads.run([&proceed](Reach) {
+  uploads.run([&proceed](AddressMap) {
     while (!proceed) std::this_thread::yield();
   });
   uploads.upload(other.get(), ones.data(), 4);
@@ -115,7 +115,7 @@ TEST(FarDevice, AStageIsFedBehindTheLastReaderOfThePlace) {
     stage.end_batch(0);
   };
   std::atomic<bool> begin = false;
-  device->queue().run([&begin](Reach) {
+  device->queue().run([&begin](AddressMap) {
     while (!begin) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   });
   feed(ones);
@@ -166,7 +166,7 @@ TEST(FarDevice, CountsOfAStepAreNotWaitedFor) {
   std::vector<double> sums;
   for (int step = 0; step < 2; ++step) {  // the second step must count from zero again
     begin = false;
-    device->queue().run([&begin](Reach) {
+    device->queue().run([&begin](AddressMap) {
       while (!begin) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     });
     std::thread give([&] {
@@ -212,7 +212,7 @@ TEST(FarDeviceDeathTest, AHostReadIsASegmentationFault) {
 TEST(FarDevice, ItsKernelsRefuseHostAddresses) {
   FarTensor far;
   float host = 0;
-  far.device->queue().run([address = &host](Reach at) { *at(address) = 1; });
+  far.device->queue().run([address = &host](AddressMap at) { *at(address) = 1; });
   EXPECT_THAT([&] { far.device->queue().record().wait(); },
               testing::ThrowsMessage<Error>(
                   testing::HasSubstr("a host address was given to a kernel of the device 'far'")));
@@ -222,7 +222,7 @@ TEST(FarDevice, ItsKernelsRefuseHostAddresses) {
 TEST(FarDevice, EventsComeWhenTheWorkBeforeThemIsDone) {
   FarTensor far;
   std::atomic<bool> may_end = false;
-  far.device->queue().run([&may_end](Reach) {
+  far.device->queue().run([&may_end](AddressMap) {
     while (!may_end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   });
   const Event end = far.device->queue().record();
@@ -235,7 +235,7 @@ TEST(FarDevice, EventsComeWhenTheWorkBeforeThemIsDone) {
 
 TEST(FarDevice, WhatItsWorkThrowsComesWithTheNextEvent) {
   FarTensor far;
-  far.device->queue().run([](Reach) { fail(Code::InvalidArgument, "label 7 of 5 classes"); });
+  far.device->queue().run([](AddressMap) { fail(Code::InvalidArgument, "label 7 of 5 classes"); });
   EXPECT_THAT([&] { far.device->queue().record().wait(); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("label 7 of 5 classes")));
 }

@@ -31,7 +31,7 @@ constexpr std::int64_t kBytes = kElements * 4;
 class Gate {
  public:
   explicit Gate(Queue& queue) {
-    queue.run([open = open_](Reach) {
+    queue.run([open = open_](AddressMap) {
       while (!*open) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     });
   }
@@ -94,7 +94,7 @@ TEST(FeedsAhead, HostMemoryMayChangeOnceItIsSettled) {
   OnFar far;
   Values read(kElements);
   far.device->uploads().run(
-      [](Reach) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
+      [](AddressMap) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
   far.upload(far.fives, 1);
   far.ahead.settle();
   far.fives.assign(kElements, 0);
@@ -205,7 +205,7 @@ TEST(FeedsAhead, AnExecutorTrainsToTheBitsOfTheCpu) {
 TEST(FeedsAhead, TheirRoomIsInThePlanWhereTheLimitLeavesIt) {
   const auto memory_of = [](const char* device, std::int64_t limit) {
     Setting s = setting_on(device);
-    s.tell = [limit](TrainerOptions& options) { options.limit_bytes = limit; };
+    s.configure = [limit](TrainerOptions& options) { options.limit_bytes = limit; };
     return make_plan(language_model(s.model), s.optimizer, options_of(s), {}).memory;
   };
   const Setting s = setting_on("far");

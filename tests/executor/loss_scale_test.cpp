@@ -206,14 +206,14 @@ TEST(LossScale, WhatOverflowsAtOneIsAnError) {
 }
 
 TEST(LossScale, IsRefusedWhereAnUpdateCannotBeLeftOut) {
-  const auto said = [](const std::function<void(TrainerOptions&)>& tell) {
+  const auto said = [](const std::function<void(TrainerOptions&)>& configure) {
     TrainerOptions options = test_options();
     options.stages = 2;
     options.micro_batches = 1;
     options.batch_size = kRows;
     options.method = "1f1b";
     options.dtype = "fp16-emulated";
-    tell(options);
+    configure(options);
     try {
       Trainer::check(boosted_model(), adamw(), options);
     } catch (const Error& e) {

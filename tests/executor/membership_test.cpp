@@ -30,7 +30,7 @@ struct FirstOfTwo {
     client.on_failure_shrink = true;
     line = coordinator.client(client);
   }
-  Membership::Place place() const { return {0, 0, {0, 1}, meshes[0].get()}; }
+  Membership::Position position() const { return {0, 0, {0, 1}, meshes[0].get()}; }
 
   const curve::KeyPair keys = curve::make_key_pair();
   std::vector<std::unique_ptr<comm::Mesh>> meshes;
@@ -40,7 +40,7 @@ struct FirstOfTwo {
 
 TEST(Membership, RefusesATextThatNoPipelineWrites) {
   FirstOfTwo two;
-  Membership members(*two.meshes[0], *two.line, two.place());
+  Membership members(*two.meshes[0], *two.line, two.position());
   const std::uint64_t bytes = std::uint64_t{1} << 60;
   const comm::Tag head = comm::make_tag(kConsensusTag, 0, 0x3ffff, 0, 0);
   two.meshes[1]->wait(*two.meshes[1]->send(0, head, &bytes, sizeof bytes), "a length");
@@ -50,7 +50,7 @@ TEST(Membership, RefusesATextThatNoPipelineWrites) {
 
 TEST(Membership, SumsEndWithALostPipelineWhenTheyFollowAndThoseOfBefore) {
   FirstOfTwo two;
-  Membership members(*two.meshes[0], *two.line, two.place());
+  Membership members(*two.meshes[0], *two.line, two.position());
   comm::Reducer before(*two.meshes[0]), after(*two.meshes[0]);
   float value = 1;
   members.follow(before);

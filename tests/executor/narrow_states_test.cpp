@@ -22,7 +22,7 @@ OptimizerConfig optimizer(const char* name) {
 Setting setting(const char* name) {
   Setting s;
   s.optimizer = optimizer(name);
-  s.tell = [](TrainerOptions& o) { o.state_dtype = "bf16"; };
+  s.configure = [](TrainerOptions& o) { o.state_dtype = "bf16"; };
   return s;
 }
 
@@ -42,11 +42,11 @@ TEST_P(NarrowStates, TrainToTheBitsOfOneProcess) {
   Setting many = one, wide = one;
   many.method = c.method;
   many.stages = c.stages;
-  many.tell = [&](TrainerOptions& o) {
-    one.tell(o);
+  many.configure = [&](TrainerOptions& o) {
+    one.configure(o);
     o.threads = 3;
   };
-  wide.tell = [](TrainerOptions&) {};
+  wide.configure = [](TrainerOptions&) {};
   const Outcome a = train(one), f = train(wide);
   expect_equal(a, train(many), true, true, c.method);
   many.device = many.device == "far" ? "cpu" : "far";
@@ -89,10 +89,10 @@ TEST(NarrowStatesOf, OnePipedreamStageIsGpipe) {
 }
 
 TrainPlan plan(const char* name, const char* states,
-               const std::function<void(TrainerOptions&)>& tell = {}) {
+               const std::function<void(TrainerOptions&)>& configure = {}) {
   TrainerOptions options = options_of(setting(name));
   options.state_dtype = states;
-  if (tell) tell(options);
+  if (configure) configure(options);
   return make_plan(language_model({}), optimizer(name), options,
                    {0, options.stages * options.pipelines});
 }
@@ -115,8 +115,8 @@ TEST(NarrowStatesOf, APlanTakesHalfOfTheBytes) {
 
 TEST(NarrowStatesOf, WhoHasNoneAreRefused) {
   const auto refused = [](const char* name, const char* states, const char* says,
-                          const std::function<void(TrainerOptions&)>& tell = {}) {
-    EXPECT_THAT([&] { plan(name, states, tell); },
+                          const std::function<void(TrainerOptions&)>& configure = {}) {
+    EXPECT_THAT([&] { plan(name, states, configure); },
                 testing::ThrowsMessage<Error>(testing::HasSubstr(says)));
   };
   refused("sgd", "bf16", "--state-dtype bf16: sgd keeps nothing beside a weight: leave it out");

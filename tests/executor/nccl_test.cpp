@@ -64,7 +64,7 @@ Group up_to(int workers) {
   return group;
 }
 
-void finish(NcclGroup& group, FakeStream& stream, What what) {
+void finish(NcclGroup& group, FakeStream& stream, WaitPurpose what) {
   group.wait([&] { return stream.unfinished == 0; }, what);
 }
 

@@ -21,7 +21,7 @@ TEST(Repeat, RunsWhatIsRecorded) {
   const auto add = [&](const char* key, float by) {
     return queue.repeat(key, [&] {
       ++given;
-      queue.run([x = span.data, by](Reach at) { *at(x) += by; });
+      queue.run([x = span.data, by](AddressMap at) { *at(x) += by; });
     });
   };
   EXPECT_FALSE(add("a", 1));
@@ -58,10 +58,10 @@ TEST_P(Repeated, TrainsToTheBitsOfTheCpu) {
   s.optimizer = adamw();
   s.steps = 8;
   s.device = "cpu";
-  s.tell = [&](TrainerOptions& o) { o.dtype = c.dtype; };
+  s.configure = [&](TrainerOptions& o) { o.dtype = c.dtype; };
   const Outcome cpu = train(s);
   s.device = "far";
-  s.tell = [&](TrainerOptions& o) {
+  s.configure = [&](TrainerOptions& o) {
     o.dtype = c.dtype;
     o.cuda_graphs = "on";
   };
@@ -81,7 +81,7 @@ TEST(Repeated, IsRefusedWhereNothingIsLaunched) {
   s.method = "gpipe";
   s.optimizer = sgd();
   s.device = "cpu";
-  s.tell = [](TrainerOptions& o) { o.cuda_graphs = "on"; };
+  s.configure = [](TrainerOptions& o) { o.cuda_graphs = "on"; };
   const auto said = on_worker_threads(1, [&](comm::Transport& links) {
     Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
   });

@@ -40,7 +40,7 @@ Setting setting(Kind kind = Kind::AdaGrad) {
 Outcome train_served(Setting s, int servers, const ps::CacheOptions& cache = {}) {
   ps::LocalServers local(servers);
   s.model.served = true;
-  s.tell = [&local, cache](TrainerOptions& o) {
+  s.configure = [&local, cache](TrainerOptions& o) {
     o.servers.emplace();
     o.servers->connect = [&local](const ps::ParameterOptions& p) { return local.client(p); };
     o.cache = cache;
@@ -130,9 +130,9 @@ void expect_refused(const Setting& s, const std::string& words) {
   const auto check = [&] {
     Setting served = s;
     served.model.served = true;
-    served.tell = [&s](TrainerOptions& o) {
+    served.configure = [&s](TrainerOptions& o) {
       o.servers.emplace();
-      s.tell(o);
+      s.configure(o);
     };
     Trainer::check(language_model(served.model), served.optimizer, options_of(served));
   };
@@ -154,7 +154,7 @@ TEST(ServerTables, WhatDoesNotGoWithThemIsRefused) {
   expect_refused(s, "'chimera' has copies");
   s = setting();
   s.optimizer.lazy_rows = false;
-  s.tell = [](TrainerOptions& o) { o.sync_method = "ps"; };
+  s.configure = [](TrainerOptions& o) { o.sync_method = "ps"; };
   expect_refused(s, "'1f1b' with --sync-method ps does not");
   s = setting(Kind::Lamb);
   s.optimizer.lazy_rows = false;
@@ -165,25 +165,25 @@ TEST(ServerTables, WhatDoesNotGoWithThemIsRefused) {
   s.optimizer.clip_norm = 1;
   expect_refused(s, "leave clip_norm out");
   s = setting();
-  s.tell = [](TrainerOptions& o) { o.state_dtype = "bf16"; };
+  s.configure = [](TrainerOptions& o) { o.state_dtype = "bf16"; };
   expect_refused(s,
                  "--state-dtype bf16: parameter servers keep what the optimizer remembers of "
                  "embedding tables, in float32");
   s = setting();
-  s.tell = [](TrainerOptions& o) {
+  s.configure = [](TrainerOptions& o) {
     o.cache.capacity = 5;
     o.cache.push_bound = 3;
   };
   expect_refused(s, "--push-bound 3: workers then change the rows of 'embedding'");
-  s.tell = [](TrainerOptions& o) { o.cache.pull_bound = 3; };
+  s.configure = [](TrainerOptions& o) { o.cache.pull_bound = 3; };
   expect_refused(s, "--pull-bound is of a cache of rows, and none are kept: give --cache-rows N");
-  s.tell = [](TrainerOptions& o) { o.cache.policy = ps::CachePolicy::Lfu; };
+  s.configure = [](TrainerOptions& o) { o.cache.policy = ps::CachePolicy::Lfu; };
   expect_refused(s, "--cache-policy is of a cache of rows");
   s = setting();
-  s.tell = [](TrainerOptions& o) { o.servers.reset(); };
+  s.configure = [](TrainerOptions& o) { o.servers.reset(); };
   expect_refused(s, "start it by heturun");
   s = setting();
-  s.tell = [](TrainerOptions& o) { o.cache.capacity = 3; };
+  s.configure = [](TrainerOptions& o) { o.cache.capacity = 3; };
   EXPECT_THAT([&] { Trainer::check(language_model(s.model), s.optimizer, options_of(s)); },
               ThrowsMessage<Error>(HasSubstr("--cache-rows is of models whose embedding tables")));
 }
@@ -192,7 +192,7 @@ TEST(ServerTables, ARowThatTheTableHasNotIsNamed) {
   ps::LocalServers local(1);
   Setting s = setting();
   s.model.served = true;
-  s.tell = [&local](TrainerOptions& o) {
+  s.configure = [&local](TrainerOptions& o) {
     o.servers.emplace();
     o.servers->connect = [&local](const ps::ParameterOptions& p) { return local.client(p); };
   };

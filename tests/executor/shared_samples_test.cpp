@@ -26,7 +26,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing_model::Sizes;
 using Fields = std::map<std::string, std::vector<std::int32_t>>;
-using Draws = std::vector<Fields>;  // fields by step
+using FieldsByStep = std::vector<Fields>;  // fields by step
 
 constexpr std::int64_t kItems = 5;  // rows of an epoch
 
@@ -105,7 +105,7 @@ std::int64_t batch_count(const Setting& s) {
 }
 
 // Trains, and returns the fields that each worker has read, by step.
-std::vector<Draws> read_by(const Setting& s, std::atomic<int>& drawn) {
+std::vector<FieldsByStep> read_by(const Setting& s, std::atomic<int>& drawn) {
   TrainerOptions options = test_options();
   options.method = s.method;
   options.pipelines = s.pipelines;
@@ -118,7 +118,7 @@ std::vector<Draws> read_by(const Setting& s, std::atomic<int>& drawn) {
   sgd.rate.base = 0.01;
   comm::Options deadline;
   deadline.timeout_s = 60;
-  std::vector<Draws> all(static_cast<std::size_t>(s.workers()));
+  std::vector<FieldsByStep> all(static_cast<std::size_t>(s.workers()));
   const auto work = [&](comm::Transport& links) {
     Trainer trainer(testing_model::language_model(model()), sgd, options, links);
     const LoaderOptions reader{s.pipelines, trainer.pipeline(), s.rows(), {}, s.stream ? 0 : 2};
@@ -151,7 +151,7 @@ class OneDraw : public testing::TestWithParam<Setting> {};
 TEST_P(OneDraw, GivesAllFieldsOfARowToAllWorkers) {
   const Setting& s = GetParam();
   std::atomic<int> drawn = 0;
-  const std::vector<Draws> all = read_by(s, drawn);
+  const std::vector<FieldsByStep> all = read_by(s, drawn);
   const int width = s.workers() / s.pipelines;
   std::set<std::vector<std::int32_t>> slices;
   for (std::int64_t step = 0; step < batch_count(s); ++step) {
@@ -220,7 +220,7 @@ INSTANTIATE_TEST_SUITE_P(Grid, OneDraw, testing::ValuesIn(settings()));
 TEST(SharedSamples, OneReaderReadsByItself) {
   Setting s;
   std::atomic<int> drawn = 0;
-  const std::vector<Draws> all = read_by(s, drawn);
+  const std::vector<FieldsByStep> all = read_by(s, drawn);
   EXPECT_EQ(all[0].size(), static_cast<std::size_t>(batch_count(s)));
   EXPECT_EQ(all[0][0].size(), 2U);
 }
@@ -233,9 +233,9 @@ TEST(SharedSamples, WhatIsTheSameEverywhereIsReadByEachWorker) {
   s.stream = false;
   s.same_everywhere = true;
   std::atomic<int> drawn = 0;
-  const std::vector<Draws> all = read_by(s, drawn);
+  const std::vector<FieldsByStep> all = read_by(s, drawn);
   EXPECT_GE(drawn, 4 * batch_count(s));
-  for (const Draws& draws : all) EXPECT_EQ(draws.at(0).size(), 1U);
+  for (const FieldsByStep& draws : all) EXPECT_EQ(draws.at(0).size(), 1U);
 }
 
 // A saved position holds for all readers. After a seek, the fields of a row come from one sample

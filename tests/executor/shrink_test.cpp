@@ -117,11 +117,11 @@ class Job {
     Averaging how;
     how.policy = case_.policy;
     how.connect = [&](const ps::ClientOptions& c) { return coordinator_.client(c); };
-    comm::MeshPlace place;
-    place.endpoint = fmt::format("ipc://{}/{}", folder_.path(), ++endpoint_);
-    place.public_key = keys_.public_key;
-    place.secret_key = keys_.secret_key;
-    how.apart = Apart{pipeline, place};
+    comm::MeshAddress address;
+    address.endpoint = fmt::format("ipc://{}/{}", folder_.path(), ++endpoint_);
+    address.public_key = keys_.public_key;
+    address.secret_key = keys_.secret_key;
+    how.apart = Apart{pipeline, address};
     TrainerOptions o = test_options();
     o.method = "pipedream";
     o.pipelines = case_.pipelines;

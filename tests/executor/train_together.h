@@ -50,7 +50,8 @@ struct Setting {
   std::optional<Schedule> plan;
   bool dense_tables = false;
   std::string device = {};  ///< "": the device of test_options()
-  std::function<void(TrainerOptions&)> tell = [](TrainerOptions&) {};  ///< changes the options last
+  std::function<void(TrainerOptions&)> configure = [](TrainerOptions&) {
+  };  ///< changes the options last
 };
 
 inline OptimizerConfig sgd() {
@@ -104,7 +105,7 @@ inline TrainerOptions options_of(const Setting& s) {
   options.seed = 11;
   options.threads = 1;
   if (!s.device.empty()) options.device = s.device;
-  s.tell(options);
+  s.configure(options);
   return s.stages * s.pipelines == 1 && s.method == "1f1b" ? on_cpu(options) : options;
 }
 

@@ -359,8 +359,8 @@ TEST_F(WeightShardsTest, AreRefusedInOneLine) {
 TEST_F(WeightsFile, StrangersAreNamed) {
   save("a", {{"known", {2}}, {"stranger", {3}}}, 1);
   const Manifest m = read_manifest(in("a"));
-  EXPECT_NO_THROW(refuse_strangers(m, {"known", "stranger", "more"}));
-  EXPECT_THAT([&] { refuse_strangers(m, {"known"}); },
+  EXPECT_NO_THROW(check_parameter_names(m, {"known", "stranger", "more"}));
+  EXPECT_THAT([&] { check_parameter_names(m, {"known"}); },
               ThrowsMessage<Error>(HasSubstr("holds 'stranger' [3], which the model has not")));
 }
 

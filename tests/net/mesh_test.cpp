@@ -24,13 +24,13 @@ std::vector<std::unique_ptr<Mesh>> mesh_of(int workers, bool tcp) {
   std::vector<std::unique_ptr<Mesh>> all;
   std::vector<std::string> endpoints;
   for (int w = 0; w < workers; ++w) {
-    MeshPlace place{w, workers, "tcp://127.0.0.1:*", keys.public_key, keys.secret_key};
+    MeshAddress address{w, workers, "tcp://127.0.0.1:*", keys.public_key, keys.secret_key};
     if (!tcp) {
-      place.endpoint = fmt::format("ipc://{}/{}", folder.path(), ++number);
+      address.endpoint = fmt::format("ipc://{}/{}", folder.path(), ++number);
     }
     Options options;
     options.timeout_s = 20;
-    all.push_back(open_mesh(place, options));
+    all.push_back(open_mesh(address, options));
     endpoints.push_back(all.back()->endpoint());
   }
   for (auto& each : all) each->meet(endpoints);
@@ -118,8 +118,8 @@ TEST(Mesh, ALostWorkerBreaksItsOwnLinksOnly) {
 TEST(Mesh, RefusesStrangersAndWrongSizes) {
   const auto all = mesh_of(2, true);
   const curve::KeyPair other = curve::make_key_pair();
-  MeshPlace place{1, 2, "tcp://127.0.0.1:*", other.public_key, other.secret_key};
-  const auto stranger = open_mesh(place);
+  MeshAddress address{1, 2, "tcp://127.0.0.1:*", other.public_key, other.secret_key};
+  const auto stranger = open_mesh(address);
   stranger->meet({all[0]->endpoint(), ""});
   int value = 7;
   stranger->wait(*stranger->send(0, 1, &value, sizeof value), "a send");

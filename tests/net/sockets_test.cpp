@@ -205,14 +205,14 @@ TEST(StreamLink, SaysWhoWasLostBeforeItsEnd) {
   EXPECT_EQ(in.read(ended), StreamLink::Came::Ended);
 }
 
-/// Returns a rendezvous for ranks that are threads of this process.
-RendezvousPlace place_of(int rank, int workers, const char* what) {
-  RendezvousPlace place;
-  place.rank = rank;
-  place.workers = workers;
-  place.name = fmt::format("sockets_test-{}-{}", getpid(), what);
-  place.timeout_s = 60;
-  return place;
+/// Returns options of a rendezvous for ranks that are threads of this process.
+RendezvousOptions options_of(int rank, int workers, const char* what) {
+  RendezvousOptions options;
+  options.rank = rank;
+  options.workers = workers;
+  options.name = fmt::format("sockets_test-{}-{}", getpid(), what);
+  options.timeout_s = 60;
+  return options;
 }
 
 /// A TCP listener on loopback, and callers with different addresses.
@@ -302,7 +302,7 @@ TEST(Rendezvous, GivesEveryoneWhatAllSay) {
   std::vector<std::thread> all;
   for (int rank = 0; rank < kWorkers; ++rank) {
     all.emplace_back([&, rank] {
-      const auto met = meet(place_of(rank, kWorkers, "texts"));
+      const auto met = meet(options_of(rank, kWorkers, "texts"));
       keys[rank] = met->key();
       for (int round = 0; round < 50; ++round)
         heard[rank] = met->exchange(fmt::format("{}:{}", rank, round), "a test");
@@ -322,7 +322,7 @@ TEST(Rendezvous, NumbersWorkersAsTheyAskAndLinksThem) {
       Options options;
       options.timeout_s = 60;
       options.number = (rank + 2) % kWorkers;
-      options.met = meet(place_of(rank, kWorkers, "numbers"));
+      options.met = meet(options_of(rank, kWorkers, "numbers"));
       const auto links = connect("sockets", options);
       EXPECT_EQ(links->worker(), options.number);
       int from_next = -1;
@@ -344,7 +344,7 @@ TEST(Rendezvous, RefusesWorkersOfOneNumber) {
     all.emplace_back([&, rank] {
       Options options;
       options.number = 1;
-      options.met = meet(place_of(rank, 2, "twice"));
+      options.met = meet(options_of(rank, 2, "twice"));
       try {
         connect("sockets", options);
       } catch (const Error& error) {

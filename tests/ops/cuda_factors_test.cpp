@@ -9,7 +9,7 @@
 #include "ops/cuda/factor_tiles.h"
 #include "ops/cuda/registry.h"
 #include "tests/ops/factors.h"
-#include "tests/ops/on_host/bench.h"
+#include "tests/ops/on_host/kernel_context.h"
 #include "tests/ops/tensors.h"
 
 namespace hetu::test {
@@ -37,7 +37,7 @@ struct Made {
 std::vector<float> floats_of(const Tensor& t) { return {t.as<float>(), t.as<float>() + t.count()}; }
 
 TEST(CudaFactors, InversesAreTheCpus) {
-  const HostBench host;
+  const HostKernelContext host;
   for (const std::int64_t n : kSides)
     for (const double damping : {1e-4, 1.0}) {
       const std::int64_t m = n / 2 + 3;
@@ -53,7 +53,7 @@ TEST(CudaFactors, InversesAreTheCpus) {
 }
 
 TEST(CudaFactors, EachAloneHasTheBitsOfBothTogether) {
-  const HostBench host;
+  const HostKernelContext host;
   const std::vector<float> a = sum_of_rows(70, 100, 1), b = sum_of_rows(33, 20, 2);
   const KroneckerCall call = factors_call(a, 70, b, 33, 0.01);
   const Made both(cuda_tensor_kernels(), call, true, true);
@@ -67,7 +67,7 @@ TEST(CudaFactors, EachAloneHasTheBitsOfBothTogether) {
 
 // Only the lower triangle is read. The inverse is symmetric.
 TEST(CudaFactors, OfTheFactorTheLowerTriangleIsRead) {
-  const HostBench host;
+  const HostKernelContext host;
   const std::int64_t n = 130;
   std::vector<float> a = sum_of_rows(n, 200, 1);
   const std::vector<float> b = sum_of_rows(3, 20, 2);
@@ -84,7 +84,7 @@ TEST(CudaFactors, OfTheFactorTheLowerTriangleIsRead) {
 // Covers a layer without any input, and a factor that is not positive definite, with the first bad
 // column at any index.
 TEST(CudaFactors, WhatIsNotPositiveIsWhatItIsOnTheCpu) {
-  const HostBench host;
+  const HostKernelContext host;
   const std::vector<float> b = sum_of_rows(3, 20, 2);
   const std::vector<float> none(9, 0);
   const KroneckerCall empty = factors_call(none, 3, none, 3, 0.04);
@@ -104,7 +104,7 @@ TEST(CudaFactors, WhatIsNotPositiveIsWhatItIsOnTheCpu) {
 }
 
 TEST(CudaFactors, GradientsAreMultipliedAsOnTheCpu) {
-  const HostBench host;
+  const HostKernelContext host;
   const TensorKernels &cpu = cpu_tensor_kernels(), &cuda = cuda_tensor_kernels();
   for (const std::int64_t rows : {1, 7, 100})
     for (const std::int64_t columns : {1, 5, 130})
@@ -130,15 +130,15 @@ TEST(FactorTiles, TheTriangleIsGoneThroughOnceRowAfterRow) {
   std::int64_t t = 0;
   for (std::int64_t row = 0; row < 300; ++row)
     for (std::int64_t column = 0; column <= row; ++column, ++t) {
-      const cuda::TilePlace at = cuda::place_in_triangle(t);
+      const cuda::TilePosition at = cuda::position_in_triangle(t);
       ASSERT_TRUE(at.row == row && at.column == column) << t;
     }
   for (const std::int64_t row : {1LL << 15, 1LL << 20, (1LL << 30) - 1}) {
     const std::int64_t first = cuda::tiles_above(row);
-    EXPECT_EQ(cuda::place_in_triangle(first).row, row);
-    EXPECT_EQ(cuda::place_in_triangle(first).column, 0);
-    EXPECT_EQ(cuda::place_in_triangle(first - 1).row, row - 1);
-    EXPECT_EQ(cuda::place_in_triangle(first - 1).column, row - 1);
+    EXPECT_EQ(cuda::position_in_triangle(first).row, row);
+    EXPECT_EQ(cuda::position_in_triangle(first).column, 0);
+    EXPECT_EQ(cuda::position_in_triangle(first - 1).row, row - 1);
+    EXPECT_EQ(cuda::position_in_triangle(first - 1).column, row - 1);
   }
 }
 

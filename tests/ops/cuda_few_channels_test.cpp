@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "tests/ops/few_channels_layers.h"
-#include "tests/ops/on_host/bench.h"
+#include "tests/ops/on_host/kernel_context.h"
 #include "tests/ops/on_host/lanes.h"
 #include "tests/ops/on_host/near.h"
 
@@ -44,7 +44,7 @@ class FewChannels : public testing::TestWithParam<bool> {
  protected:
   FewChannels() { cuda::host_brings_late = GetParam(); }
   ~FewChannels() override { cuda::host_brings_late = false; }
-  const HostBench host;
+  const HostKernelContext host;
 };
 
 TEST_P(FewChannels, AgreesWithFloat64OverWindows) {
@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Brought, FewChannels, testing::Bool(),
 // Covers strips of packs behind the first strip, and blocks of several tiles, some with one tile
 // more.
 TEST(FewChannelsShapes, GoThroughStripsAndTiles) {
-  const HostBench host;
+  const HostKernelContext host;
   expect_all_as_float64({2, 5, 20, 18, 8, 9, 2, 4}, DType::BFloat16);
   expect_as_float64({400, 1, 2, 2, 8, 1, 2, 0}, "conv2d_weight_grad", DType::BFloat16,
                     DType::Float32);
@@ -84,7 +84,7 @@ TEST(FewChannelsShapes, GoThroughStripsAndTiles) {
 // Places one NaN or infinity anywhere: before a line's first element, behind its last, and at the
 // end of a tile. The results of other windows must not change.
 TEST(FewChannelsShapes, KeepWhatIsNotFiniteToWindowsThatSeeIt) {
-  const HostBench host;
+  const HostKernelContext host;
   for (const ConvLayer& layer : {ConvLayer{1, 3, 9, 9, 8, 7, 2, 3}, {1, 3, 9, 10, 8, 3, 2, 0}})
     for (const char* op : {"conv2d", "conv2d_weight_grad"}) {
       FewChannelsTask task(layer, op, DType::BFloat16, DType::BFloat16, kSeed);

@@ -15,7 +15,7 @@
 #include "ops/cuda/tiles.h"
 #include "ops/cuda/warp_tile.h"
 #include "tests/ops/flash_samples.h"
-#include "tests/ops/on_host/bench.h"
+#include "tests/ops/on_host/kernel_context.h"
 #include "tests/ops/tensors.h"
 
 namespace hetu::test {
@@ -43,7 +43,7 @@ const char* expected(const FlashSample& f) {
 }
 
 TEST(CudaFlash, GoesThroughTilesOfQueriesAndKeys) {
-  const HostBench host;
+  const HostKernelContext host;
   const RunContext run{kSeed, 7, 40, true, 4};
   for (const FlashSample& f : flash_samples())
     for (const DType floats : {DType::Float32, DType::BFloat16, DType::Float16})
@@ -71,7 +71,7 @@ TEST(CudaFlash, GoesThroughTilesOfQueriesAndKeys) {
 // The queries of one sample are NaN. Its rows of the result must be NaN, except rows that see no
 // key.
 TEST(CudaFlash, KeepsNaN) {
-  const HostBench host;
+  const HostKernelContext host;
   const RunContext run{kSeed, 7, 40, true, 4};
   for (std::size_t n = 0; n < 6; ++n) {
     const FlashSample f = flash_samples()[n];
@@ -94,7 +94,7 @@ TEST(CudaFlash, KeepsNaN) {
 
 // Rows that are not aligned to 16 bytes are moved element by element and must give the same bits.
 TEST(CudaFlash, TakesTensorsAsTheyLie) {
-  const HostBench host;
+  const HostKernelContext host;
   const RunContext run{kSeed, 7, 40, true, 4};
   const FlashSample f = flash_samples().front();
   for (const int n : {0, 1, 2, 3}) {
@@ -174,7 +174,7 @@ TYPED_TEST(CudaLanes, MultiplyAsMatricesDo) {
   same.put(out.at, out.kStep);
   int seen = 0;
   std::vector<std::uint32_t> bits(cuda::kLaneThreads);
-  sums.each([&](const cuda::Place& p, float& x) {
+  sums.each([&](const cuda::Position& p, float& x) {
     float want = 1;
     for (int k = 0; k < kDepth; ++k) want += a(p.row, k) * b(k, p.column);
     EXPECT_EQ(x, want);
@@ -200,7 +200,7 @@ TEST(CudaFlash, ProductsOfFloat32AreThoseOfFloat32) {
   cuda::Factor<float, kSide> left(a.at, a.kStep);
   cuda::Sums<kSide> taken, of_sums, turned, weights;
   for (cuda::Sums<kSide>* sums : {&taken, &of_sums, &turned}) sums->fill(0);
-  weights.each([&](const cuda::Place& p, float& x) { x = a(p.row, p.column); });
+  weights.each([&](const cuda::Position& p, float& x) { x = a(p.row, p.column); });
   cuda::Factor<float, kSide, true> of_weights(weights);
   for (int i = 0; i < kTimes; ++i) {
     cuda::add_product<false>(taken, left, b.at, b.kStep);
@@ -208,7 +208,7 @@ TEST(CudaFlash, ProductsOfFloat32AreThoseOfFloat32) {
     cuda::add_product<true>(turned, left, b.at, b.kStep);
   }
   double most = 0;
-  taken.each([&](const cuda::Place& p, float& x) {
+  taken.each([&](const cuda::Position& p, float& x) {
     double want = 0, want_turned = 0;
     for (int k = 0; k < kSide; ++k) {
       want += kTimes * double{a(p.row, k)} * double{b(k, p.column)};

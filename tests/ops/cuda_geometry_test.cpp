@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ops/cuda/cards.h"
+#include "ops/cuda/compute_capability.h"
 #include "ops/cuda/geometry.h"
 #include "ops/cuda/work.h"
 
@@ -29,7 +29,7 @@ void expect_launchable(const Grid& grid) {
 
 TEST(Cards, RunMachineCodeOfTheirGenerationAndAllPtxBefore) {
   struct Case {
-    int card;
+    int capability;
     const char* compiled;
     bool runs;
   };
@@ -58,7 +58,8 @@ TEST(Cards, RunMachineCodeOfTheirGenerationAndAllPtxBefore) {
       {120, "100f", false},
   };
   for (const Case& c : kCases)
-    EXPECT_EQ(has_code_for(c.card, c.compiled), c.runs) << c.card << " of " << c.compiled;
+    EXPECT_EQ(has_code_for(c.capability, c.compiled), c.runs)
+        << c.capability << " of " << c.compiled;
 }
 
 TEST(Geometry, ElementsHaveThreadsOrBlocksGoAround) {

@@ -8,7 +8,7 @@
 
 #include "ops/cuda/geometry.h"
 #include "ops/cuda/registry.h"
-#include "tests/ops/on_host/bench.h"
+#include "tests/ops/on_host/kernel_context.h"
 #include "tests/ops/on_host/near.h"
 #include "tests/ops/samples.h"
 
@@ -56,7 +56,7 @@ int tensors_of(const Case& c) { return static_cast<int>(c.inputs.size() + c.outp
 
 // The results must have the bits of the element-wise kernel.
 TEST(CudaPacks, SweepAsElementsDo) {
-  const HostBench host;
+  const HostKernelContext host;
   for (const std::string op : {"gelu", "gelu_grad"})
     for (const DType floats : kFloats)
       for (const std::int64_t n : {1, 7, 8, 19}) {
@@ -90,7 +90,7 @@ void expect_near_float64(Case c, const std::vector<Tensor>& inputs, Layout image
 // too long. Dropout covers warps that share random numbers, and rows that begin between groups of
 // random numbers.
 TEST(CudaPacks, NormaliseRowsInRegisters) {
-  const HostBench host;
+  const HostKernelContext host;
   ASSERT_EQ(cuda::threads_of_held_row(8200), 0);
   for (const std::int64_t columns : {8, 131, 264, 384, 640, 1024, 1152, 2176, 8192, 8200})
     for (const std::string op : {"layer_norm", "layer_norm_input_grad", "dropout_add_layer_norm",
@@ -110,7 +110,7 @@ TEST(CudaPacks, NormaliseRowsInRegisters) {
 // Covers columns of a pack, a strip of packs, more than a strip, and partial packs. Rows are summed
 // in one chunk or in several.
 TEST(CudaPacks, SumColumns) {
-  const HostBench host;
+  const HostKernelContext host;
   for (const std::int64_t rows : {1, 7, 300})
     for (const std::int64_t columns : {8, 60, 131, 136})
       for (const std::string op : {"sum_rows", "layer_norm_gamma_grad"})
@@ -127,7 +127,7 @@ TEST(CudaPacks, SumColumns) {
 // Covers channels of packs, a strip of packs, more than a strip, and partial packs. Some planes are
 // whole packs.
 TEST(CudaPacks, NormaliseChannels) {
-  const HostBench host;
+  const HostKernelContext host;
   constexpr std::pair<std::int64_t, std::int64_t> kSizes[] = {
       {5, 11}, {12, 12}, {8, 11}, {136, 12}};
   for (const auto& [count, side] : kSizes)
@@ -156,7 +156,7 @@ constexpr std::int64_t kWindows[][3] = {
 
 // Many numbers are equal. The first of equal elements is the largest and gets the gradient.
 TEST(CudaPacks, PoolLargestOfChannels) {
-  const HostBench host;
+  const HostKernelContext host;
   for (const std::int64_t channels : {5, 8, 24})
     for (const auto& [kernel, stride, padding] : kWindows)
       for (const DType floats : kFloats)
@@ -189,7 +189,7 @@ TEST(CudaPacks, PoolLargestOfChannels) {
 // be one too large at the end. A position that is wrongly considered outside its window would make
 // each pixel search all windows.
 TEST(CudaPacks, PlacesInLongRowsAreWhereTheyAre) {
-  const HostBench host;
+  const HostKernelContext host;
   const std::int64_t width = 65537, windows = (width + 2 - 3) / 2 + 1;
   Sample s{.shapes = {{1, 8, 1, windows}, {1, 8, 1, windows}}};
   s.attrs = {{"kernel", std::int64_t{3}},
@@ -222,7 +222,7 @@ TEST(CudaPacks, PlacesInLongRowsAreWhereTheyAre) {
 // A bad position is reported once and adds nothing.
 TEST(CudaPacks, ABadPlaceOfALargestIsNoted) {
   for (const std::int64_t channels : {5, 8}) {
-    const HostBench host;
+    const HostKernelContext host;
     const Shape y = {1, channels, 2, 2};
     Sample s{.shapes = {y, y}, .dtypes = {DType::Float32, DType::Int32}, .integers_below = 1};
     s.attrs = {{"kernel", std::int64_t{2}},

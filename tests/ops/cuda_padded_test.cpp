@@ -12,7 +12,7 @@
 #include "ops/cuda/padded_product.h"
 #include "ops/cuda/short_math.h"
 #include "tests/ops/floats.h"
-#include "tests/ops/on_host/bench.h"
+#include "tests/ops/on_host/kernel_context.h"
 #include "tests/ops/tensors.h"
 
 namespace hetu::test {
@@ -74,7 +74,7 @@ class Padded : public testing::TestWithParam<std::tuple<DType, std::int64_t, std
 // Copies are made in chunks of all rows, of some rows or of one row. The product of the copies must
 // equal the product without them.
 TEST_P(Padded, MakesWhatAProductMakes) {
-  const HostBench host;
+  const HostKernelContext host;
   const auto [dtype, wide, rows] = GetParam();
   for (const auto& [shape, result] : products_of_layers(dtype, wide)) {
     SCOPED_TRACE(fmt::format("{} x {} x {}, {}, adds {}", shape.m, shape.n, shape.k,
@@ -109,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, Padded,
 
 // Covers the gradient of a bias if one product computes both gradients.
 TEST(PaddedProduct, SumsBiasGradientsInOnePiece) {
-  const HostBench host;
+  const HostKernelContext host;
   const ProductShape shape{1, kWords, 16, 7, true};
   const DType dtype = DType::BFloat16, result = DType::Float32;
   EXPECT_FALSE(PaddedProduct(shape, dtype, result, Then::BiasGrad, {0, 4 * 48}).there());
@@ -154,7 +154,7 @@ TEST(PaddedProduct, CopiesWhatGainsByItAlone) {
 
 // Covers sizes of zero: there is nothing to copy, and empty sums are zeros.
 TEST(PaddedProduct, TakesSizesOfNothing) {
-  const HostBench host;
+  const HostKernelContext host;
   for (const DType dtype : {DType::Float32, DType::BFloat16})
     for (const bool transposed : {false, true})
       for (const ProductShape& shape : {ProductShape{1, 2, 3, 0, transposed},

@@ -12,8 +12,8 @@
 #include "ops/cuda/geometry.h"
 #include "ops/cuda/registry.h"
 #include "ops/registry.h"
-#include "tests/ops/on_host/bench.h"
 #include "tests/ops/on_host/cudnn_conv.h"
+#include "tests/ops/on_host/kernel_context.h"
 #include "tests/ops/on_host/near.h"
 #include "tests/ops/on_host/product_bias_grad.h"
 #include "tests/ops/samples.h"
@@ -60,7 +60,7 @@ TEST(CudaTable, TheReferenceIsTheLastRow) {
 }
 
 TEST_P(CudaRows, AgreesWithFloat64) {
-  const HostBench host;
+  const HostKernelContext host;
   const RunContext run{kSeed, 7, 40, true, 4};
   for (const DType floats : floats_of(def()))
     for (const Sample& s : samples_in(floats, DType::BFloat16)) {
@@ -88,7 +88,7 @@ TEST_P(CudaRows, AgreesWithFloat64) {
 // A kernel that a CUDA graph replays must read step and sample numbers when it runs, not when it is
 // captured.
 TEST_P(CudaRows, ReadTheMomentLate) {
-  const HostBench host;
+  const HostKernelContext host;
   const RunCounters counters{7, 40};
   const RunContext known{kSeed, 7, 40, true, 4};
   const RunContext late{kSeed, 1, 2, true, 4, &counters};
@@ -104,7 +104,7 @@ TEST_P(CudaRows, ReadTheMomentLate) {
 }
 
 TEST_P(CudaRows, AgreeOnChannelsLastImages) {
-  const HostBench host;
+  const HostKernelContext host;
   const RunContext run{kSeed, 7, 40, true, 4};
   for (const DType floats : floats_of(def()))
     for (const Sample& s : samples_in(floats, DType::Float32)) {
@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Ops, CudaRows, testing::ValuesIn(with_rows()),
 
 // The windows of the images fill more than a chunk, and the last chunk has fewer images.
 TEST(CudaConv, GoesThroughImagesInPieces) {
-  const HostBench host;
+  const HostKernelContext host;
   const std::int64_t side = 600, outputs = 2, window = 3, padding = 1;
   const Shape x = {3, 1, side, side}, w = {outputs, 1, window, window};
   const Shape y = {3, outputs, side, side};
@@ -173,7 +173,7 @@ const KernelRow& cudnn_row(std::string_view op) {
 
 // If the library has no plan for a convolution, Hetu's own kernel runs.
 TEST(CudaConv, RunsByOwnKernelsWhereCudnnHasNoPlan) {
-  const HostBench host;
+  const HostKernelContext host;
   for (const char* op : {"conv2d", "conv2d_input_grad", "conv2d_weight_grad", "conv_transpose2d"}) {
     SCOPED_TRACE(op);
     const OpDef& def = op_set().find(op);
@@ -194,7 +194,7 @@ TEST(CudaConv, RunsByOwnKernelsWhereCudnnHasNoPlan) {
 // such a plan, the forward passes the node's own number of channels to the library. The weight
 // gradient, whose result is float32, then runs without the library.
 TEST(CudaConv, PadsInputsOfFirstLayers) {
-  const HostBench host;
+  const HostKernelContext host;
   const std::int64_t outputs = 4, window = 3;
   const Attrs forward = {{"stride", std::int64_t{2}}, {"padding", std::int64_t{1}}};
   Attrs backward = forward;
@@ -238,7 +238,7 @@ TEST(CudaConv, PadsInputsOfFirstLayers) {
 // The later micro-batches of a step add to the gradient of a weight with a product that
 // accumulates.
 TEST(CudaProducts, AddToWhatIsThere) {
-  const HostBench host;
+  const HostKernelContext host;
   const OpDef& def = op_set().find("linear_weight_grad");
   const Sample s{.shapes = {{5, 3}, {5, 4}}};
   for (const DType floats : {DType::Float32, DType::BFloat16, DType::Float16}) {
@@ -263,7 +263,7 @@ TEST(CudaProducts, AddToWhatIsThere) {
 // As above, with the gradient of a bias, which is overwritten each time. The product writes it. If
 // the library has no such product, the kernel of sum_rows writes it and must give its own bits.
 TEST(CudaProducts, WriteBiasGradientsBesideWhatTheyAdd) {
-  const HostBench host;
+  const HostKernelContext host;
   const OpDef& def = op_set().find("linear_weight_bias_grad");
   const Sample s{.shapes = {{5, 3}, {5, 4}}};
   for (const DType floats : {DType::Float32, DType::BFloat16, DType::Float16})
@@ -301,7 +301,7 @@ TEST(CudaProducts, WriteBiasGradientsBesideWhatTheyAdd) {
 
 // A bad index is reported with the data of the CPU's message, and nothing is read with it.
 TEST(CudaIndices, ABadOneIsNoted) {
-  const HostBench host;
+  const HostKernelContext host;
   const OpDef& def = op_set().find("embedding");
   const Sample s{.shapes = {{3, 4}, {5}}, .dtypes = {DType::Float32, DType::Int32}};
   const Case c = make_case(def, s);
@@ -317,7 +317,7 @@ TEST(CudaIndices, ABadOneIsNoted) {
 
 // Rows with equal numbers, among fewer and more rows than are searched at a time.
 TEST(CudaIndices, AddRowsOfOneNumberInOrder) {
-  const HostBench host;
+  const HostKernelContext host;
   const OpDef& def = op_set().find("embedding_grad");
   for (const std::int64_t ids : {1, 2, 7, 8, 9, 17, 40})
     for (const std::int64_t numbers : {1, 2, 5, 50}) {

@@ -13,7 +13,7 @@
 #include "ops/cuda/registry.h"
 #include "ops/optimizer.h"
 #include "ops/tensor_kernels.h"
-#include "tests/ops/on_host/bench.h"
+#include "tests/ops/on_host/kernel_context.h"
 
 namespace hetu::test {
 namespace {
@@ -91,7 +91,7 @@ void expect_same(const Parameter& got, const Parameter& want, const char* what,
 }
 
 TEST(CudaTensors, CountersAreSet) {
-  const HostBench host;
+  const HostKernelContext host;
   for (const TensorKernels* kernels : {&cpu_tensor_kernels(), &cuda_tensor_kernels()}) {
     RunCounters counters;
     kernels->set_counters(&counters, {7, 40});
@@ -101,7 +101,7 @@ TEST(CudaTensors, CountersAreSet) {
 }
 
 TEST(CudaTensors, SweepsAreTheCpus) {
-  const HostBench host;
+  const HostKernelContext host;
   const TensorKernels &cpu = cpu_tensor_kernels(), &cuda = cuda_tensor_kernels();
   ASSERT_EQ(cuda.sweep_count, cpu.sweep_count);
   for (int i = 0; i < cpu.sweep_count; ++i) {
@@ -119,7 +119,7 @@ TEST(CudaTensors, SweepsAreTheCpus) {
 }
 
 TEST(CudaTensors, SweepsOverNarrowStatesAreTheCpus) {
-  const HostBench host;
+  const HostKernelContext host;
   const TensorKernels &cpu = cpu_tensor_kernels(), &cuda = cuda_tensor_kernels();
   for (int i = 0; i < cpu.sweep_count; ++i) {
     const std::string name(cpu.sweeps[i].optimizer);
@@ -193,7 +193,7 @@ struct Several {
 };
 
 TEST(CudaTensors, CopiesOfManyGoEachToItsPlaceAndNoFurther) {
-  const HostBench host;
+  const HostKernelContext host;
   constexpr std::int64_t kElements[] = {0, 1, 255, 256, 257, 1000};
   constexpr int kCount = 300;  // more than one launch takes
   for (const TensorKernels* kernels : {&cpu_tensor_kernels(), &cuda_tensor_kernels()}) {
@@ -217,7 +217,7 @@ TEST(CudaTensors, CopiesOfManyGoEachToItsPlaceAndNoFurther) {
 }
 
 TEST(CudaTensors, SeveralSweepsAtOnceAreThoseOfEachAlone) {
-  const HostBench host;
+  const HostKernelContext host;
   const TensorKernels &cpu = cpu_tensor_kernels(), &cuda = cuda_tensor_kernels();
   constexpr int kCount = 75;  // more than one launch takes
   for (int i = 0; i < cpu.sweep_count; ++i)
@@ -261,7 +261,7 @@ std::vector<double> squares(const TensorKernels& kernels, const std::vector<floa
 }
 
 TEST(CudaTensors, SquaresOfSeveralAreTheCpusAndThoseOfEachAlone) {
-  const HostBench host;
+  const HostKernelContext host;
   const TensorKernels &cpu = cpu_tensor_kernels(), &cuda = cuda_tensor_kernels();
   std::vector<std::int64_t> sizes = {100003, 0, 1, 8191, 8192, 8193, 4096, 17, 3, 24576, 2, 16383};
   for (int i = 0; i < 250; ++i) sizes.push_back(i % 7);  // more than one launch takes
@@ -280,7 +280,7 @@ TEST(CudaTensors, SquaresOfSeveralAreTheCpusAndThoseOfEachAlone) {
 }
 
 TEST(CudaTensors, SquaresOfWhatIsNotFiniteAreNot) {
-  const HostBench host;
+  const HostKernelContext host;
   std::vector<float> x = numbers(60000, kSeed);
   x[100] = std::numeric_limits<float>::infinity();
   x[40001] = std::numeric_limits<float>::quiet_NaN();
@@ -310,7 +310,7 @@ struct Table {
 };
 
 TEST(CudaTensors, RowSweepsAreTheCpus) {
-  const HostBench host;
+  const HostKernelContext host;
   const TensorKernels &cpu = cpu_tensor_kernels(), &cuda = cuda_tensor_kernels();
   for (int i = 0; i < cpu.sweep_count; ++i) {
     const std::string name(cpu.sweeps[i].optimizer);
@@ -330,7 +330,7 @@ TEST(CudaTensors, RowSweepsAreTheCpus) {
 }
 
 TEST(CudaTensors, RowsAreTheCpusBitForBit) {
-  const HostBench host;
+  const HostKernelContext host;
   const TensorKernels* const both[] = {&cpu_tensor_kernels(), &cuda_tensor_kernels()};
   std::vector<Table> made[2];
   for (int i = 0; i < 2; ++i) {
@@ -353,7 +353,7 @@ TEST(CudaTensors, RowsAreTheCpusBitForBit) {
 
 // There are more rows than a part holds, with few and with many distinct numbers.
 TEST(CudaTensors, ManyRowsAreAddedPartByPart) {
-  const HostBench host;
+  const HostKernelContext host;
   constexpr std::int64_t kRows = 333;
   for (const int numbers_there : {2, 50, 201}) {
     std::vector<std::int32_t> ids(kRows);
@@ -371,7 +371,7 @@ TEST(CudaTensors, ManyRowsAreAddedPartByPart) {
 }
 
 TEST(CudaTensors, SumsAndMeansAreTheCpus) {
-  const HostBench host;
+  const HostKernelContext host;
   const TensorKernels &cpu = cpu_tensor_kernels(), &cuda = cuda_tensor_kernels();
   for (const std::int64_t n : kSizes) {
     const std::vector<float> x = numbers(n, kSeed), y = numbers(n, kSeed + 1);

@@ -51,7 +51,7 @@ Floats product(const ProductShape& s, DType to, const Operands& from) {
   void* const c = rounds ? static_cast<void*>(narrow.data()) : wide.data();
   const bool finishes = rounds && !s.transpose_a;
   product.run(from.a.data(), from.b.data(), bias, c, scratch,
-              finishes ? Finish<BFloat16>{twice, narrow.data()} : Finish<BFloat16>{});
+              finishes ? Epilogue<BFloat16>{twice, narrow.data()} : Epilogue<BFloat16>{});
   std::free(scratch);
   if (!rounds) return wide;
   Floats c_read(narrow.begin(), narrow.end());

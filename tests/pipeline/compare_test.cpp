@@ -112,8 +112,8 @@ std::vector<TraceEvent> as_measured(std::vector<TraceEvent> events, const Schedu
   return events;
 }
 
-Trace beside(const Schedule& plan, const Costs& planned, const Costs& real,
-             const SimulateOptions& straggling = {}) {
+Trace predicted_and_measured(const Schedule& plan, const Costs& planned, const Costs& real,
+                             const SimulateOptions& straggling = {}) {
   Trace trace;
   trace.events = simulated(plan, planned);
   const auto measured = as_measured(simulated(plan, real, straggling), plan);
@@ -143,7 +143,8 @@ TEST(Compare, FindsNothingInARunThatKeptToItsPlan) {
   for (const char* method : kMethods) {
     for (const int pipelines : {1, 2}) {
       const Schedule plan = lowered_plan(method, 4, 8, pipelines);
-      const Comparison c = compare(beside(plan, with_latency(0.3), with_latency(0.3)), plan);
+      const Comparison c =
+          compare(predicted_and_measured(plan, with_latency(0.3), with_latency(0.3)), plan);
       EXPECT_EQ(c.first_behind.worker, -1) << method << "\n" << to_text(c);
       EXPECT_NEAR(c.last.late_us, 0, 1e-6) << method;
       EXPECT_EQ(c.unplanned, 0) << method;
@@ -169,7 +170,7 @@ TEST(Compare, LossesAddUpToTheDelay) {
       for (straggling.seed = 1; straggling.seed <= 5; ++straggling.seed) {
         Costs real = with_latency(0.6);
         real.allreduce = 2.5;
-        const Trace trace = beside(plan, with_latency(0.3), real, straggling);
+        const Trace trace = predicted_and_measured(plan, with_latency(0.3), real, straggling);
         const Comparison c = compare(trace, plan, {.step = -1, .all = false, .behind = 0.02});
         SCOPED_TRACE(fmt::format("{}, {} pipelines, seed {}\n{}", method, pipelines,
                                  straggling.seed, to_text(c)));
@@ -195,7 +196,8 @@ TEST(Compare, NamesTheSlowWorker) {
       const Schedule plan = lowered_plan(method, 4, 8);
       SimulateOptions straggling;
       straggling.slow.push_back({.worker = slow, .factor = 1.5});
-      const Trace trace = beside(plan, with_latency(0.1), with_latency(0.1), straggling);
+      const Trace trace =
+          predicted_and_measured(plan, with_latency(0.1), with_latency(0.1), straggling);
       const Comparison c = compare(trace, plan);
       SCOPED_TRACE(fmt::format("{}, worker {}\n{}", method, slow, to_text(c)));
       EXPECT_EQ(c.first_behind.worker, slow);
@@ -211,7 +213,7 @@ TEST(Compare, NamesTheSlowLink) {
   const Schedule plan = lowered_plan("1f1b", 4, 8, 2);
   Costs real = with_latency(0.1);
   real.pairs.push_back({5, 6, 0.9, 0});
-  const Comparison c = compare(beside(plan, with_latency(0.1), real), plan);
+  const Comparison c = compare(predicted_and_measured(plan, with_latency(0.1), real), plan);
   SCOPED_TRACE(to_text(c));
   EXPECT_EQ(c.first_behind.worker, 6);
   EXPECT_EQ(c.first_behind.cell, "2F0");
@@ -221,8 +223,8 @@ TEST(Compare, NamesTheSlowLink) {
   EXPECT_NEAR(c.first_behind.losses[0].us, 800, 1e-6);
   for (const ComparedEdge& e : c.edges) {
     if (e.awaited == 0) continue;
-    EXPECT_NEAR(e.way.predicted, 100, 1e-6);
-    EXPECT_NEAR(e.way.measured, e.from == 5 && e.to == 6 ? 900 : 100, 1e-6);
+    EXPECT_NEAR(e.transit.predicted, 100, 1e-6);
+    EXPECT_NEAR(e.transit.measured, e.from == 5 && e.to == 6 ? 900 : 100, 1e-6);
   }
 }
 
@@ -230,7 +232,7 @@ TEST(Compare, NamesTheSlowReduction) {
   const Schedule plan = lowered_plan("gpipe", 3, 4, 2);
   Costs real = with_latency(0.1);
   real.allreduce = 3;
-  const Comparison c = compare(beside(plan, with_latency(0.1), real), plan);
+  const Comparison c = compare(predicted_and_measured(plan, with_latency(0.1), real), plan);
   SCOPED_TRACE(to_text(c));
   ASSERT_FALSE(c.first_behind.losses.empty());
   EXPECT_EQ(c.first_behind.losses[0].cause, LossCause::Collective);
@@ -244,7 +246,8 @@ const std::vector<std::pair<const char*, int>> kOverServers = {
 TEST(Compare, FindsNothingInARunOverServersThatKeptToItsPlan) {
   for (const auto& [method, staleness] : kOverServers) {
     const Schedule plan = plan_over_servers(method, staleness);
-    const Comparison c = compare(beside(plan, with_servers(0.5), with_servers(0.5)), plan);
+    const Comparison c =
+        compare(predicted_and_measured(plan, with_servers(0.5), with_servers(0.5)), plan);
     SCOPED_TRACE(fmt::format("{}, {}\n{}", method, staleness, to_text(c)));
     EXPECT_EQ(c.first_behind.worker, -1);
     EXPECT_NEAR(c.last.late_us, 0, 1e-6);
@@ -267,8 +270,9 @@ TEST(Compare, LossesOverServersAddUpToTheDelay) {
     SimulateOptions straggling;
     straggling.jitter = 0.4;
     for (straggling.seed = 1; straggling.seed <= 5; ++straggling.seed) {
-      const Comparison c = compare(beside(plan, with_servers(0.5), with_servers(2), straggling),
-                                   plan, {.step = -1, .all = true, .behind = 0.02});
+      const Comparison c =
+          compare(predicted_and_measured(plan, with_servers(0.5), with_servers(2), straggling),
+                  plan, {.step = -1, .all = true, .behind = 0.02});
       SCOPED_TRACE(
           fmt::format("{}, {}, seed {}\n{}", method, staleness, straggling.seed, to_text(c)));
       EXPECT_NEAR(sum_of(c.last), c.last.late_us, 1e-6);
@@ -281,8 +285,8 @@ TEST(Compare, LossesOverServersAddUpToTheDelay) {
 TEST(Compare, NamesTheWaitForSlowServers) {
   for (const auto& [method, staleness] : kOverServers) {
     const Schedule plan = plan_over_servers(method, staleness);
-    const Comparison c = compare(beside(plan, with_servers(0.5), with_servers(20)), plan,
-                                 {.step = -1, .all = true, .behind = 0.05});
+    const Comparison c = compare(predicted_and_measured(plan, with_servers(0.5), with_servers(20)),
+                                 plan, {.step = -1, .all = true, .behind = 0.05});
     SCOPED_TRACE(fmt::format("{}, {}\n{}", method, staleness, to_text(c)));
     ASSERT_FALSE(c.last.losses.empty());
     EXPECT_EQ(c.last.losses[0].cause, LossCause::Wait);
@@ -295,7 +299,7 @@ TEST(Compare, WaitingForOtherMembersIsNoTimeOfASum) {
   const Schedule plan = lowered_plan("chimera", 4, 8);
   Costs costs = with_latency(0.1);
   costs.allreduce = 3;
-  Trace trace = beside(plan, costs, costs);
+  Trace trace = predicted_and_measured(plan, costs, costs);
   for (TraceEvent& e : trace.events) {
     if (e.source != TraceSource::Measured || e.kind != "REDUCE_GRAD" || e.worker >= 2) continue;
     e.start_us -= 700;
@@ -343,7 +347,7 @@ TEST(Compare, ReadsARunWithoutFlushes) {
   const Schedule plan = lowered_plan("pipedream", 3, 4, 1, 3);
   SimulateOptions slower;
   slower.slow.push_back({.worker = 2, .factor = 1.2});
-  const Comparison c = compare(beside(plan, {}, {}, slower), plan);
+  const Comparison c = compare(predicted_and_measured(plan, {}, {}, slower), plan);
   SCOPED_TRACE(to_text(c));
   EXPECT_EQ(c.runs.size(), 1U);
   EXPECT_EQ(c.unplanned, 0);
@@ -355,7 +359,7 @@ TEST(Compare, PrintsWhatItFound) {
   const Schedule plan = lowered_plan("1f1b", 2, 4);
   SimulateOptions slower;
   slower.slow.push_back({.worker = 1, .factor = 2});
-  const Comparison c = compare(beside(plan, {}, {}, slower), plan);
+  const Comparison c = compare(predicted_and_measured(plan, {}, {}, slower), plan);
   const std::string text = to_text(c);
   EXPECT_THAT(text, HasSubstr("F (mean of 8)                        1.000       1.500"));
   EXPECT_THAT(text, HasSubstr("the first instruction more than 0.150 ms behind its plan is 1F0 on "
@@ -382,7 +386,7 @@ TEST(Compare, RefusesWhatIsNoRunOfAPlan) {
   sizes.micro_batches = 4;
   EXPECT_THAT([&] { compare(planned, generate("1f1b", sizes)); },
               ThrowsMessage<Error>(HasSubstr("has no messages")));
-  Trace broken = beside(plan, {}, {});
+  Trace broken = predicted_and_measured(plan, {}, {});
   broken.events[0].duration_us = NAN;
   EXPECT_THAT([&] { compare(broken, plan); }, ThrowsMessage<Error>(HasSubstr("nan")));
 }

@@ -28,7 +28,7 @@ class Search {
     for (std::size_t w = 0; w < f.rows.size(); ++w)
       for (const Instr& i : f.rows[w]) {
         needs_[w].push_back(needs_of(i));
-        ends_[w].push_back(is_send(i.kind) || is_recv(i.kind) ? other_end(i) : Place{});
+        ends_[w].push_back(is_send(i.kind) || is_recv(i.kind) ? other_end(i) : RowPosition{});
       }
     find_collectives(steps);
     for (const auto& row : f.rows) {
@@ -82,8 +82,8 @@ class Search {
     return std::size_t(code + rows * double(s.over));
   }
 
-  std::vector<Place> needs_of(const Instr& i) const {
-    std::vector<Place> places;
+  std::vector<RowPosition> needs_of(const Instr& i) const {
+    std::vector<RowPosition> places;
     for (const Key& key : keys_of(i)) places.push_back(f.at.at(key));
     return places;
   }
@@ -110,7 +110,7 @@ class Search {
     return out;
   }
 
-  Place other_end(const Instr& i) const {
+  RowPosition other_end(const Instr& i) const {
     const bool ahead = i.kind == Kind::SendForward || i.kind == Kind::RecvBackward;
     const Kind kinds[] = {Kind::RecvForward, Kind::SendForward, Kind::RecvBackward,
                           Kind::SendBackward};
@@ -152,12 +152,12 @@ class Search {
     return true;
   }
 
-  static bool done(const State& s, const Place& p) { return s.at[p.worker] > p.index; }
+  static bool done(const State& s, const RowPosition& p) { return s.at[p.worker] > p.index; }
 
   bool ready(const State& s, int w, int index) const {
     // In the worker's own row, everything before `index` is complete, so the first instruction of a
     // pair may feed the second.
-    for (const Place& p : needs_[w][index])
+    for (const RowPosition& p : needs_[w][index])
       if (p.worker == w ? p.index >= index : !done(s, p)) return false;
     const Instr& i = f.rows[w][index];
     if (index > 0 && f.rows[w][index - 1].kind == Kind::ReduceScalars &&
@@ -197,7 +197,7 @@ class Search {
       if (slots_ == 0) return;  // taken together with its send
       if (!done(s, ends_[w][at])) return;
     } else if (is_send(i.kind)) {
-      const Place there = ends_[w][at];
+      const RowPosition there = ends_[w][at];
       const int to = there.worker;
       if (slots_ == 0) {
         if (s.at[to] != there.index || !ready(s, to, there.index)) return;
@@ -227,8 +227,8 @@ class Search {
 
   const Facts& f;
   const int slots_;
-  std::vector<std::vector<std::vector<Place>>> needs_;
-  std::vector<std::vector<Place>> ends_;  // positions of the other ends of messages
+  std::vector<std::vector<std::vector<RowPosition>>> needs_;
+  std::vector<std::vector<RowPosition>> ends_;  // positions of the other ends of messages
   std::vector<std::vector<Post>> collectives_;
   bool lacks_members_ = false;
   double states_ = 1;

@@ -17,7 +17,7 @@ using Rows = std::vector<std::vector<Instr>>;
 /// A result: kind, stage, micro-batch, part. B is entered as I and as W.
 using Key = std::tuple<Kind, int, int, int>;
 
-struct Place {
+struct RowPosition {
   int worker = 0;
   int index = 0;
 };
@@ -61,7 +61,7 @@ class Facts {
   const Schedule& s;
   Rows rows;
   std::vector<Edge> edges;
-  std::map<Key, Place> at;
+  std::map<Key, RowPosition> at;
   bool lowered = false, updates = false, reduces = false;
   int halves = 1, micros = 0, model = 0;
 
@@ -150,7 +150,7 @@ class Steps {
  public:
   explicit Steps(const Facts& facts) : f(facts), s(facts.s) {
     for (std::size_t i = 0; i < s.placements.size(); ++i) {
-      copies_[s.placements[i].model_stage] += sharers();
+      copies_[s.placements[i].model_stage] += pipelines_sharing_gradients();
       updates_[int(i)] = 0;
     }
   }
@@ -191,7 +191,7 @@ class Steps {
 
  private:
   // Returns the number of pipelines that sum together. Pipelines with servers don't sum.
-  int sharers() const { return s.lowering.servers ? 1 : s.lowering.pipelines; }
+  int pipelines_sharing_gradients() const { return s.lowering.servers ? 1 : s.lowering.pipelines; }
   int buckets(int model_stage) const {
     const auto& b = s.lowering.gradient_buckets;
     return b.empty() ? 1 : b[model_stage];
@@ -222,7 +222,7 @@ class Steps {
       if (!in_tie(int(t), own)) continue;
       Instr i{.kind = Kind::ReduceGrad, .stage = stage};
       i.part = std::int16_t(buckets(own) + int(t));
-      const bool several = members(i).size() > 1 || sharers() > 1;
+      const bool several = members(i).size() > 1 || pipelines_sharing_gradients() > 1;
       if (several && lowest_of_tie(int(t), stage)) parts.insert(i.part);
     }
     return parts;

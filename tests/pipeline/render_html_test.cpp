@@ -206,17 +206,17 @@ TEST(Refused, IsDrawnAsFarAsItGoesWithEachDiagnosedPlaceMarked) {
     ASSERT_GT(lines, 0U);
     const RefusedRun run = run_refused(plan, diagnosis, Costs{}, {});
     ASSERT_EQ(run.marks.size(), lines);
-    const auto places = diagnosed_places(diagnosis);
+    const auto named = diagnosis_lines(diagnosis);
     const auto rows = rows_of(plan);
     for (std::size_t k = 0; k < lines; ++k) {
-      EXPECT_EQ(run.marks[k].worker, places[k].worker);
-      if (places[k].step < 0 || places[k].step >= static_cast<int>(rows[places[k].worker].size()))
+      EXPECT_EQ(run.marks[k].worker, named[k].worker);
+      if (named[k].step < 0 || named[k].step >= static_cast<int>(rows[named[k].worker].size()))
         continue;
-      const Instr& wrong = rows[places[k].worker][places[k].step];
+      const Instr& wrong = rows[named[k].worker][named[k].step];
       const double at = run.marks[k].time_us;
       const bool there =
           std::any_of(run.set.events.begin(), run.set.events.end(), [&](const TraceEvent& e) {
-            return e.worker == places[k].worker && e.kind == kind_name(wrong.kind) &&
+            return e.worker == named[k].worker && e.kind == kind_name(wrong.kind) &&
                    e.stage == wrong.stage && e.micro == wrong.micro && e.start_us <= at &&
                    at <= e.start_us + e.duration_us;
           });
@@ -277,7 +277,7 @@ TEST(Profile, SaysTheUseOfTheFirstIterationAndMarksTheFlushes) {
         }
       }
       SvgOptions options;
-      options.style = PictureStyle::Profile;
+      options.style = FigureStyle::Profile;
       options.title = "plan";
       const std::string svg = render_svg({set}, options);
       EXPECT_NEAR(use_in_title(svg), 100.0 * micros / (micros + stages - 1), 0.051) << stages;
@@ -304,7 +304,7 @@ TEST(Profile, CountsTimeThatTwoEventsShareOnce) {
         {TraceSource::Measured, 0, "REDUCE_GRAD", 0, -1, 0, step, 9.0 + step * 10, 4});
   }
   SvgOptions options;
-  options.style = PictureStyle::Profile;
+  options.style = FigureStyle::Profile;
   const std::string svg = render_svg({set}, options);
   EXPECT_NEAR(use_in_title(svg), 60, 1e-9);
   EXPECT_THAT(svg, HasSubstr("from summed durations 80.0%"));
@@ -323,7 +323,7 @@ TEST(Profile, ColoursCurvature) {
     set.events.push_back({TraceSource::Measured, 0, kind, 0, 0, 0, 0, at++ * 1000, 1000});
   EXPECT_EQ(iteration_times(set.events), std::vector<double>{9});
   SvgOptions options;
-  options.style = PictureStyle::Profile;
+  options.style = FigureStyle::Profile;
   const std::string svg = render_svg({set}, options);
   for (const char* look : {".CA{stroke:#2ca02c}", ".CB{stroke:#2ca02c}", ".IA{stroke:#9467bd}",
                            ".IB{stroke:#9467bd}", ".PC{stroke:#bcbd22}", "fill=\"#17becf\"/><rect"})

@@ -24,7 +24,7 @@ cudnnDataType_t cudnn_type(DType dtype) {
 }
 
 cudnnHandle_t handle() {
-  const Bench& with = bench();
+  const KernelContext& with = kernel_context();
   if (!with.convolver) {
     cudnnHandle_t made = nullptr;
     check(cudnn()->create(&made), "its start");
@@ -124,7 +124,7 @@ bool is_allowed(const CudnnDescriptor& config, bool float32) {
         "notes on an engine");
   notes.resize(static_cast<std::size_t>(count));
   return std::all_of(notes.begin(), notes.end(),
-                     [&](auto note) { return is_allowed(note, float32, bench().tf32); });
+                     [&](auto note) { return is_allowed(note, float32, kernel_context().tf32); });
 }
 
 /// Returns the engines by estimated speed, fastest first. Returns none if the library rejects the
@@ -218,7 +218,7 @@ bool CudnnConv::there(bool warns) const {
 void CudnnConv::operator()(const void* x, const void* w, const void* y) const {
   CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   const void* const tensors[] = {x, w, y};
-  void* const workspace = bench().workspace;
+  void* const workspace = kernel_context().workspace;
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, {kX, kW, kY});
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, tensors);
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);

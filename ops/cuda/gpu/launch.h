@@ -18,7 +18,7 @@
 namespace hetu::cuda {
 
 /// Returns the stream of the calling thread's queue.
-inline cudaStream_t stream() { return static_cast<cudaStream_t>(bench().stream); }
+inline cudaStream_t stream() { return static_cast<cudaStream_t>(kernel_context().stream); }
 
 /// Returns true for the first caller only.
 HETU_HD inline bool claim(int* taken) {

@@ -84,8 +84,9 @@ struct Product::Plan {
 
   void prepare() {
     const ProductLayout l(shape, leads);
-    const cublasComputeType_t computing =
-        bench().tf32 && type == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    const cublasComputeType_t computing = kernel_context().tf32 && type == CUDA_R_32F
+                                              ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                              : CUBLAS_COMPUTE_32F;
     check(cublasLtMatmulDescCreate(operation.address(), computing, CUDA_R_32F), "product");
     const auto as = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
     const cublasOperation_t a = as(l.transpose_first), b = as(l.transpose_second);
@@ -113,7 +114,7 @@ struct Product::Plan {
           "alignment");
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        static_cast<cublasLtHandle_t>(bench().multiplier), operation.get(), first.get(),
+        static_cast<cublasLtHandle_t>(kernel_context().multiplier), operation.get(), first.get(),
         second.get(), result.get(), result.get(), preference.get(), 1, &found, &count);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED)
       count = 0;
@@ -132,7 +133,7 @@ struct Product::Plan {
   }
 
   void run(const void* a, const void* b, const void* sum, void* c) {
-    const Bench& with = bench();
+    const KernelContext& with = kernel_context();
     const float one = 1, kept = shape.adds ? 1 : 0;
     check(cublasLtMatmul(static_cast<cublasLtHandle_t>(with.multiplier), operation.get(), &one, b,
                          first.get(), a, second.get(), &kept, sum, result.get(), c, result.get(),
@@ -149,7 +150,8 @@ struct Product::Plan {
     if (then != Then::BiasGrad) return;
     // The choice of the algorithm depends on the alignment of this address, so a typical one is set
     // here.
-    const void* const somewhere = static_cast<const char*>(bench().workspace) + kProductAlignment;
+    const void* const somewhere =
+        static_cast<const char*>(kernel_context().workspace) + kProductAlignment;
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &somewhere, sizeof somewhere);
   }
 };
@@ -169,7 +171,7 @@ bool Product::there() const {
   Plan& p = *plan_;
   const cpu::ProductShape& s = p.shape;
   if (p.then == Then::BiasGrad) {
-    if (s.m * s.n * s.k == 0 || (bench().tf32 && p.type == CUDA_R_32F)) return false;
+    if (s.m * s.n * s.k == 0 || (kernel_context().tf32 && p.type == CUDA_R_32F)) return false;
   } else if (p.then == Then::Nothing || s.batch * s.m * s.n == 0) {
     return true;
   }
@@ -185,7 +187,7 @@ void Product::operator()(const void* a, const void* b, const void* bias, void* c
   if (s.k == 0) {
     HETU_ASSERT(!s.bias && p.leads.c == 0);  // a layer has inputs
     if (s.adds) return;
-    const auto stream = static_cast<cudaStream_t>(bench().stream);
+    const auto stream = static_cast<cudaStream_t>(kernel_context().stream);
     return check(cudaMemsetAsync(c, 0, p.result_bytes(), stream), "clear");
   }
   if (!p.ready) p.prepare();
@@ -208,7 +210,7 @@ void Product::plus(const void* a, const void* b, const void* sum, void* c) const
   HETU_ASSERT(s.adds && !s.bias);
   if (s.batch * s.m * s.n == 0) return;
   if (s.k == 0) {
-    const auto stream = static_cast<cudaStream_t>(bench().stream);
+    const auto stream = static_cast<cudaStream_t>(kernel_context().stream);
     return check(cudaMemcpyAsync(c, sum, p.result_bytes(), cudaMemcpyDeviceToDevice, stream),
                  "copy");
   }

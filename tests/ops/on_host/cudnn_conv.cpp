@@ -42,7 +42,9 @@ std::int64_t place(const Strided& t, std::int64_t n, std::int64_t c, std::int64_
   return n * t.step[0] + c * t.step[1] + h * t.step[2] + w * t.step[3];
 }
 
-std::int64_t reach(const Strided& t) { return t.size[0] * t.size[1] * t.size[2] * t.size[3]; }
+std::int64_t element_count(const Strided& t) {
+  return t.size[0] * t.size[1] * t.size[2] * t.size[3];
+}
 
 /// Calls body(offset in x, in w, in y) for every product that the convolution adds up.
 template <class Body>
@@ -71,9 +73,9 @@ void CudnnConv::operator()(const void* x, const void* w, const void* y) const {
   const ConvTask& t = plan_->task;
   host_inputs = t.w().size[1];
   const bool input = t.makes == ConvMakes::Input, weights = t.makes == ConvMakes::Weights;
-  std::vector<double> sums(static_cast<std::size_t>(reach(input     ? t.x()
-                                                          : weights ? t.w()
-                                                                    : t.y())));
+  std::vector<double> sums(static_cast<std::size_t>(element_count(input     ? t.x()
+                                                                  : weights ? t.w()
+                                                                            : t.y())));
   each_product(t, [&](std::int64_t in_x, std::int64_t in_w, std::int64_t in_y) {
     if (input)
       sums[in_x] += read(w, t.dtype, in_w) * read(y, t.dtype, in_y);

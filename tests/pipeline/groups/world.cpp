@@ -78,7 +78,7 @@ class Run {
       events_.pop();
       idle_ticks_ = 0;
       now_ = e.at;
-      if (e.pipeline != dead_) happen(e);
+      if (e.pipeline != dead_) on_event(e);
     } else {
       return false;
     }
@@ -86,7 +86,7 @@ class Run {
     return true;
   }
 
-  void happen(const Event& e) {
+  void on_event(const Event& e) {
     Stage& s = at(e.pipeline, e.stage);
     if (e.kind == 2) {
       s.stop = std::min(s.stop, e.stop);

@@ -17,13 +17,13 @@ using Peer = std::uint64_t;
 struct TableState;
 
 /// A worker's membership in a table.
-struct Place {
+struct TableMembership {
   std::shared_ptr<TableState> table;
   int member = 0;
 };
 
 /// The state of one client.
-struct Seat {
+struct ClientSlot {
   std::uint64_t session = 0;
   int worker = 0;
   Peer peer = 0;              ///< 0: has not reconnected since the store was rebuilt from its log
@@ -33,8 +33,8 @@ struct Seat {
   std::int64_t heard_us = 0;
   std::int64_t pushes = 0;  ///< pushes added to parts here, over all tables
   bool left = false;
-  std::string death;            ///< "is silent for 8 s"; "" while the client is alive
-  std::map<int, Place> places;  ///< by the client's own table numbers
+  std::string death;  ///< "is silent for 8 s"; "" while the client is alive
+  std::map<int, TableMembership> memberships;  ///< by the client's own table numbers
 
   /// Returns true if the client has left or died.
   bool gone() const { return left || !death.empty(); }

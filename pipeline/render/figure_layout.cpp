@@ -1,4 +1,4 @@
-#include "pipeline/render/picture_layout.h"
+#include "pipeline/render/figure_layout.h"
 
 #include <algorithm>
 #include <cmath>
@@ -168,7 +168,7 @@ void Layout::add_set(std::size_t s) {
 }
 
 // The order matters: labels depend on the scale, and marks refer to the positions of blocks.
-Picture Layout::build() {
+Figure Layout::build() {
   measure();
   measure_rows();
   choose_width();
@@ -189,8 +189,8 @@ Picture Layout::build() {
   return std::move(out_);
 }
 
-Picture lay_out(const std::vector<TimelineRowSet>& sets, const SvgOptions& options) {
-  if (options.style == PictureStyle::Profile) return lay_out_profile(sets, options);
+Figure layout_figure(const std::vector<TimelineRowSet>& sets, const SvgOptions& options) {
+  if (options.style == FigureStyle::Profile) return layout_profile(sets, options);
   return Layout(sets, options).build();
 }
 

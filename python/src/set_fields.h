@@ -9,7 +9,7 @@ namespace hetu {
 
 /// Sets fields from a dict. None leaves a field unset, and so does False for a flag that is off.
 /// Throws InvalidArgument for a name that no field has, and for values that set_field refuses.
-void tell(const Fields& fields, const nanobind::dict& values);
+void set_fields(const Fields& fields, const nanobind::dict& values);
 
 /// Returns a field's value as a Python object; None if it is not set.
 nanobind::object to_python(const FieldValue& value);

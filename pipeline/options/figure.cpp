@@ -1,4 +1,4 @@
-#include "pipeline/options/picture.h"
+#include "pipeline/options/figure.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -30,8 +30,8 @@ void repeat(std::vector<TraceEvent>& events, int steps, double period_us) {
 
 }  // namespace
 
-PictureStyle style_of(const std::string& style) {
-  return style == "profile" ? PictureStyle::Profile : PictureStyle::Timeline;
+FigureStyle style_of(const std::string& style) {
+  return style == "profile" ? FigureStyle::Profile : FigureStyle::Timeline;
 }
 
 GridOptions terminal_grid(bool to_file) {
@@ -45,20 +45,20 @@ GridOptions terminal_grid(bool to_file) {
   return grid;
 }
 
-std::string picture_title(const std::string& method, int stages, int micro_batches) {
+std::string figure_title(const std::string& method, int stages, int micro_batches) {
   return fmt::format("{}: {} stages, {} micro-batches", method, stages, micro_batches);
 }
 
 std::string grid_over_time(const PlanOptions& o, const Simulation& s) {
   GridOptions grid = terminal_grid(!o.output.empty());
-  grid.title = picture_title(s.method, s.stages, s.micro_batches);
+  grid.title = figure_title(s.method, s.stages, s.micro_batches);
   grid.unit = unit_of(s.time_unit);
   return render_grid(s.events, grid);
 }
 
 std::string grid_of_rows(const PlanOptions& o, const Schedule& plan) {
   GridOptions grid = terminal_grid(!o.output.empty());
-  grid.title = picture_title(plan.method, plan.stages, plan.micro_batches);
+  grid.title = figure_title(plan.method, plan.stages, plan.micro_batches);
   return render_rows(plan, grid);
 }
 
@@ -79,14 +79,14 @@ std::string page_of_run(const PlanOptions& o, const Simulation& s, const Schedul
   if (o.style == "profile" && s.steps == 1) repeat(set.events, 3, s.step_time * kUnitUs);
   SvgOptions options;
   options.style = style_of(o.style);
-  options.title = picture_title(s.method, s.stages, s.micro_batches);
+  options.title = figure_title(s.method, s.stages, s.micro_batches);
   options.unit = unit_of(s.time_unit);
   options.placements = plan.placements;
   if (s.pipelines > 1) options.workers_per_pipeline = static_cast<int>(plan.workers.size());
   return page(o.format, {set}, options);
 }
 
-std::string picture_of_run(const PlanOptions& o, const Simulation& s, const Schedule& plan) {
+std::string figure_of_run(const PlanOptions& o, const Simulation& s, const Schedule& plan) {
   if (is_page(o.format)) return page_of_run(o, s, plan);
   if (o.format == "trace") return trace_text(s.events, plan, costs_for(o, plan));
   return grid_over_time(o, s);
@@ -96,7 +96,7 @@ std::string page_of_refused(const PlanOptions& o, const Schedule& plan,
                             const std::string& diagnosis) {
   const RefusedRun refused = run_refused(plan, diagnosis, costs_for(o, plan), o.run);
   SvgOptions options;
-  options.title = picture_title(plan.method, plan.stages, plan.micro_batches) + ": refused";
+  options.title = figure_title(plan.method, plan.stages, plan.micro_batches) + ": refused";
   options.unit = unit_of(costs_of(o).unit);
   options.placements = plan.placements;
   options.marks = refused.marks;

@@ -12,7 +12,7 @@ namespace hetu {
 GridOptions terminal_grid(bool to_file);
 
 /// Returns a title such as "1f1b: 4 stages, 8 micro-batches".
-std::string picture_title(const std::string& method, int stages, int micro_batches);
+std::string figure_title(const std::string& method, int stages, int micro_batches);
 
 /// Returns a grid over time, in the width and colour of standard output unless it goes to a file.
 std::string grid_over_time(const PlanOptions& o, const Simulation& simulation);
@@ -21,7 +21,7 @@ std::string grid_over_time(const PlanOptions& o, const Simulation& simulation);
 std::string grid_of_rows(const PlanOptions& o, const Schedule& plan);
 
 /// Returns the style for a value of --style.
-PictureStyle style_of(const std::string& style);
+FigureStyle style_of(const std::string& style);
 
 /// Writes the row sets as a page in the given format (svg, pdf or html).
 std::string page(const std::string& format, const std::vector<TimelineRowSet>& sets,
@@ -33,8 +33,7 @@ std::string page_of_run(const PlanOptions& o, const Simulation& simulation, cons
 
 /// Writes a simulated plan, with events, in the format `o.format`: a page, a trace, or else a grid
 /// over time.
-std::string picture_of_run(const PlanOptions& o, const Simulation& simulation,
-                           const Schedule& plan);
+std::string figure_of_run(const PlanOptions& o, const Simulation& simulation, const Schedule& plan);
 
 /// Writes a plan that failed its proof as a page. It shows the part that runs, and marks the places
 /// of the diagnosis. Throws as run_refused.

@@ -1,10 +1,10 @@
-// The content of a timeline's rows: events as blocks, and their labels. Read by picture_layout.cpp
+// The content of a timeline's rows: events as blocks, and their labels. Read by figure_layout.cpp
 // and render_html.cpp only.
 #pragma once
 #include <string>
 #include <vector>
 
-#include "pipeline/render/picture.h"
+#include "pipeline/render/figure.h"
 #include "pipeline/render/timeline.h"
 
 namespace hetu {

@@ -1,12 +1,12 @@
-// The layout of a timeline on a page, step by step. picture_layout.cpp has the rows,
-// picture_key.cpp the axis, names, legend and marks. Read by the figures of this folder only.
+// The layout of a timeline on a page, step by step. figure_layout.cpp has the rows,
+// figure_key.cpp the axis, names, legend and marks. Read by the figures of this folder only.
 #pragma once
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "pipeline/render/picture.h"
-#include "pipeline/render/picture_rows.h"
+#include "pipeline/render/figure.h"
+#include "pipeline/render/figure_rows.h"
 
 namespace hetu {
 
@@ -19,8 +19,8 @@ constexpr std::uint32_t kBar = 0x7d8794;
 /// most `most` steps.
 double nice_step(double span, double most);
 
-/// Lays out a figure of PictureStyle::Profile.
-Picture lay_out_profile(const std::vector<TimelineRowSet>& sets, const SvgOptions& options);
+/// Lays out a figure of FigureStyle::Profile.
+Figure layout_profile(const std::vector<TimelineRowSet>& sets, const SvgOptions& options);
 
 /// Font size, anchor, colour and weight of a text.
 struct Type {
@@ -30,12 +30,12 @@ struct Type {
   bool bold = false;
 };
 
-/// Lays out a figure of PictureStyle::Timeline: build() runs the steps below in order.
+/// Lays out a figure of FigureStyle::Timeline: build() runs the steps below in order.
 class Layout {
  public:
   Layout(const std::vector<TimelineRowSet>& sets, const SvgOptions& options)
       : sets_(sets), options_(options) {}
-  Picture build();
+  Figure build();
 
  private:
   void measure();
@@ -67,7 +67,7 @@ class Layout {
   std::vector<SetFacts> facts_;
   std::vector<std::vector<std::size_t>> row_at_;  // by set and worker: index in out_.rows
   RowMetrics metrics_;
-  Picture out_;
+  Figure out_;
   double span_us_ = 0;
   double pitch_ = 28;
   double left_ = 0, plot_ = 0;

@@ -57,7 +57,7 @@ struct BlockRow {
 };
 
 /// A laid-out page. Coordinates are pixels from the top left corner.
-struct Picture {
+struct Figure {
   double width = 0, height = 0;
   double label_size = 11;                              ///< font size of labels in blocks
   double accent_height = 2;                            ///< height of the accent bars
@@ -74,11 +74,11 @@ struct Picture {
 
 /// Lays out row sets in the style of the options. The figure keeps pointers into `sets`. Throws as
 /// render_svg.
-Picture lay_out(const std::vector<TimelineRowSet>& sets, const SvgOptions& options);
+Figure layout_figure(const std::vector<TimelineRowSet>& sets, const SvgOptions& options);
 
 /// Writes a figure as SVG, or as one PDF page (Unsupported in a build without cairo).
-std::string svg_of(const Picture& picture);
-std::string pdf_of(const Picture& picture);
+std::string svg_of(const Figure& figure);
+std::string pdf_of(const Figure& figure);
 
 /// Returns an upper estimate of a text's width at a font size, for sans-serif fonts.
 double text_width(const std::string& text, double size);

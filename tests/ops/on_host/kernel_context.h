@@ -10,25 +10,25 @@
 namespace hetu::test {
 
 /// Scope guard: kernels of this thread run in its context while it exists.
-class HostBench {
+class HostKernelContext {
  public:
-  HostBench()
+  HostKernelContext()
       : workspace_(std::make_unique_for_overwrite<std::byte[]>(
             static_cast<std::size_t>(cuda::kWorkspaceBytes))) {
-    bench_.fault = &fault_;
-    bench_.workspace = workspace_.get();
-    before_ = cuda::set_bench(&bench_);
+    kernel_context_.fault = &fault_;
+    kernel_context_.workspace = workspace_.get();
+    before_ = cuda::set_kernel_context(&kernel_context_);
   }
-  ~HostBench() { cuda::set_bench(before_); }
-  HostBench(const HostBench&) = delete;
-  HostBench& operator=(const HostBench&) = delete;
+  ~HostKernelContext() { cuda::set_kernel_context(before_); }
+  HostKernelContext(const HostKernelContext&) = delete;
+  HostKernelContext& operator=(const HostKernelContext&) = delete;
   const cuda::Fault& fault() const { return fault_; }
 
  private:
   std::unique_ptr<std::byte[]> workspace_;
   cuda::Fault fault_;
-  cuda::Bench bench_;
-  const cuda::Bench* before_;
+  cuda::KernelContext kernel_context_;
+  const cuda::KernelContext* before_;
 };
 
 }  // namespace hetu::test

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "pipeline/groups/policy.h"
-#include "pipeline/render/picture.h"
+#include "pipeline/render/figure.h"
 
 namespace hetu {
 
@@ -20,7 +20,7 @@ struct GroupsWindow {
 /// Lays out one panel per stage with a row per pipeline. A group is a line between dots on its
 /// members' rows. A thin bar before a dot shows how long the member waited. A pale dot is a
 /// pipeline that closed a group of its own. Throws InvalidArgument if there is nothing to draw.
-Picture lay_out_groups(const std::vector<groups::Decision>& log, const GroupsWindow& window);
+Figure layout_groups(const std::vector<groups::Decision>& log, const GroupsWindow& window);
 
 /// Returns the figure as SVG, or as PDF (Unsupported in a build without cairo).
 std::string groups_svg(const std::vector<groups::Decision>& log, const GroupsWindow& window);

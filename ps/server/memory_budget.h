@@ -12,20 +12,22 @@ namespace hetu::ps::server {
 /// Counts the bytes of tables, of optimizer states and of updates that wait for their rounds. A
 /// caller checks the limit before it changes anything. Temporary memory (such as a copy of values
 /// that are still being sent) is counted but never refused. Shares may be released by any thread.
-class Room {
+class MemoryBudget {
  public:
   /// Creates the counter. `most` is the limit in bytes; 0 means no limit.
-  Room(int server, std::int64_t most) : server_(server), most_(most) {}
+  MemoryBudget(int server, std::int64_t most) : server_(server), most_(most) {}
 
   /// Bytes in use, released on destruction.
   class Share {
    public:
     Share() = default;
-    Share(std::shared_ptr<Room> room, std::int64_t bytes) : room_(std::move(room)) { grow(bytes); }
+    Share(std::shared_ptr<MemoryBudget> budget, std::int64_t bytes) : budget_(std::move(budget)) {
+      grow(bytes);
+    }
     Share(Share&& other) noexcept
-        : room_(std::move(other.room_)), bytes_(std::exchange(other.bytes_, 0)) {}
+        : budget_(std::move(other.budget_)), bytes_(std::exchange(other.bytes_, 0)) {}
     Share& operator=(Share&& other) noexcept {
-      std::swap(room_, other.room_);
+      std::swap(budget_, other.budget_);
       std::swap(bytes_, other.bytes_);
       return *this;
     }
@@ -33,11 +35,11 @@ class Room {
     /// Takes `bytes` more. A negative number releases bytes.
     void grow(std::int64_t bytes) {
       bytes_ += bytes;
-      if (room_ != nullptr) room_->taken_ += bytes;
+      if (budget_ != nullptr) budget_->taken_ += bytes;
     }
 
    private:
-    std::shared_ptr<Room> room_;
+    std::shared_ptr<MemoryBudget> budget_;
     std::int64_t bytes_ = 0;
   };
 

@@ -15,7 +15,7 @@
 namespace hetu {
 
 /// The objects of a worker that a strategy may use; all must outlive it.
-struct SyncSeat {
+struct SyncContext {
   comm::Transport& transport;
   Stages& stages;
   comm::Reducer& reducer;
@@ -27,6 +27,7 @@ struct SyncSeat {
 };
 
 /// Creates the strategies whose instructions a lowered plan has.
-std::vector<std::unique_ptr<WeightSync>> ways_of(const Schedule& plan, const SyncSeat& seat);
+std::vector<std::unique_ptr<WeightSync>> make_strategies(const Schedule& plan,
+                                                         const SyncContext& context);
 
 }  // namespace hetu

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "pipeline/render/picture_layout.h"
+#include "pipeline/render/figure_layout.h"
 #include "pipeline/render/timeline.h"
 
 namespace hetu {
@@ -103,7 +103,7 @@ class ProfileLayout {
  public:
   ProfileLayout(const std::vector<TimelineRowSet>& sets, const SvgOptions& options)
       : sets_(sets), options_(options) {}
-  Picture build();
+  Figure build();
 
  private:
   void add_set(const TimelineRowSet& set, const Facts& facts);
@@ -117,7 +117,7 @@ class ProfileLayout {
 
   const std::vector<TimelineRowSet>& sets_;
   const SvgOptions& options_;
-  Picture out_;
+  Figure out_;
   double left_ = 90, plot_ = 0, scale_ = 1, span_us_ = 0, y_ = kMargin;
 };
 
@@ -215,7 +215,7 @@ void ProfileLayout::add_key() {
   y_ += 8;
 }
 
-Picture ProfileLayout::build() {
+Figure ProfileLayout::build() {
   std::vector<Facts> facts;
   for (const TimelineRowSet& set : sets_) {
     facts.push_back(facts_of(set));
@@ -254,7 +254,7 @@ std::vector<double> iteration_times(const std::vector<TraceEvent>& events) {
   return times;
 }
 
-Picture lay_out_profile(const std::vector<TimelineRowSet>& sets, const SvgOptions& options) {
+Figure layout_profile(const std::vector<TimelineRowSet>& sets, const SvgOptions& options) {
   return ProfileLayout(sets, options).build();
 }
 

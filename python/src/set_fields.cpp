@@ -1,4 +1,4 @@
-#include "python/src/tell.h"
+#include "python/src/set_fields.h"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -59,8 +59,8 @@ FieldValue from_python(const std::string& name, nb::handle value) {
 }
 
 // Sets records. Each record is a dict of its keys.
-void tell_records(const OptionField& field, nb::handle values) {
-  const auto& place = std::get<RecordPlace>(field.place);
+void set_records(const OptionField& field, nb::handle values) {
+  const auto& records = std::get<RecordAccess>(field.value);
   for (const nb::handle one : nb::cast<nb::list>(values)) {
     const auto record = nb::cast<nb::dict>(one);
     std::string text;
@@ -68,7 +68,7 @@ void tell_records(const OptionField& field, nb::handle values) {
       text += fmt::format("{}{}={}", text.empty() ? "" : ",", text_of_python(key),
                           text_of_python(value));
     try {
-      place.add([&](const Fields& keys) {
+      records.add([&](const Fields& keys) {
         for (const auto& [key, value] : record)
           set_field(find_key(keys, text_of_python(key)), from_python(text_of_python(key), value));
       });
@@ -84,12 +84,12 @@ bool is_off(const OptionField& field) {
   return field.negated == nullptr && flag != nullptr && !*flag;
 }
 
-void tell_one(const OptionField& field, nb::handle value) {
-  if (type_of(field) == FieldType::Records) return tell_records(field, value);
+void set_one_field(const OptionField& field, nb::handle value) {
+  if (type_of(field) == FieldType::Records) return set_records(field, value);
   const std::string flag = flag_of(field);  // "" for a field that has a keyword only
-  const FieldValue told = from_python(flag.empty() ? field.name : flag, value);
-  if (is_off(field) && told == FieldValue(false)) return;
-  set_field(field, told);
+  const FieldValue given = from_python(flag.empty() ? field.name : flag, value);
+  if (is_off(field) && given == FieldValue(false)) return;
+  set_field(field, given);
 }
 
 // Returns the field that the keyword no_NAME switches off, or null if there is none.
@@ -101,13 +101,13 @@ const OptionField* negated_by(const Fields& fields, const std::string& name) {
 
 }  // namespace
 
-void tell(const Fields& fields, const nb::dict& values) {
+void set_fields(const Fields& fields, const nb::dict& values) {
   for (const auto& [key, value] : values) {
     const std::string name = text_of_python(key);
     if (value.is_none()) continue;
     const OptionField* negated = negated_by(fields, name);
     if (negated == nullptr)
-      tell_one(find_field(fields, name), value);
+      set_one_field(find_field(fields, name), value);
     else if (nb::cast<bool>(value))
       set_field(*negated, false);
   }

@@ -1,4 +1,4 @@
-#include "pipeline/render/groups_picture.h"
+#include "pipeline/render/groups_figure.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "pipeline/groups/recency_tree.h"
-#include "pipeline/render/picture_layout.h"
+#include "pipeline/render/figure_layout.h"
 #include "pipeline/render/timeline.h"
 
 namespace hetu {
@@ -82,7 +82,7 @@ class GroupsLayout {
     scale_ = (right_ - kLeft) / std::max(1.0, span);
   }
 
-  Picture build() {
+  Figure build() {
     if (!window_.title.empty()) {
       word(kMargin, y_ + 14, window_.title, 14, Anchor::Start, true);
       y_ += 24;
@@ -180,7 +180,7 @@ class GroupsLayout {
   const std::vector<Decision>& log_;
   const GroupsWindow window_;
   const int pipelines_;
-  Picture out_;
+  Figure out_;
   std::set<Reason> used_;
   double y_ = kMargin, right_ = 0, scale_ = 1;
   int drawn_ = 0;
@@ -238,17 +238,17 @@ std::string met_table(const std::vector<Decision>& log, int pipelines) {
 
 }  // namespace
 
-Picture lay_out_groups(const std::vector<Decision>& log, const GroupsWindow& window) {
+Figure layout_groups(const std::vector<Decision>& log, const GroupsWindow& window) {
   require(!log.empty(), "the log has no group");
   return GroupsLayout(log, window).build();
 }
 
 std::string groups_svg(const std::vector<Decision>& log, const GroupsWindow& window) {
-  return svg_of(lay_out_groups(log, window));
+  return svg_of(layout_groups(log, window));
 }
 
 std::string groups_pdf(const std::vector<Decision>& log, const GroupsWindow& window) {
-  return pdf_of(lay_out_groups(log, window));
+  return pdf_of(layout_groups(log, window));
 }
 
 std::string groups_table(const std::vector<Decision>& log) {

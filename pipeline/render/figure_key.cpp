@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "pipeline/render/picture_layout.h"
+#include "pipeline/render/figure_layout.h"
 
 namespace hetu {
 namespace {

@@ -1,4 +1,4 @@
-#include "pipeline/render/picture_rows.h"
+#include "pipeline/render/figure_rows.h"
 
 #include <algorithm>
 #include <cmath>
