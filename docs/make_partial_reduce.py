@@ -18,241 +18,305 @@ from figures.heterogeneity import HEAD, METHODS, PAUSES, Case
 
 DOCS = Path(__file__).resolve().parent
 PICTURES = DOCS / "pictures" / "groups"
-TEXT = """# Pipelines that keep their speed when machines differ
+TEXT = """# Partial reduce and AD-PSGD
 
-Made by `docs/make_partial_reduce.py` from the code; a test keeps it fresh.
+With several pipelines, an all-reduce of gradients makes every pipeline as slow as the slowest one. This page is for people
+whose machines differ in speed. It describes methods that average *weights* instead: after each update, some of the
+pipelines average at a time. All of them use the order of `pipedream`, in which every stage updates after every backward.
 
-With several pipelines side by side an all-reduce of gradients makes every pipeline as slow as the slowest one. The methods
-here average *weights* instead, after each update, between some of the pipelines at a time. They stand on `pipedream`'s
-order, in which every stage updates after every backward.
+`docs/make_partial_reduce.py` writes this page from the code, and a test checks that it is up to date. To try a method,
+simulate it: `hetu simulate pipedream --stages 4 --pipelines 4 --micro-batches 8 --steps 25 --sync-method preduce --slow
+pipeline=1,factor=2`.
 
 {methods}
 
-Between its update and its next one a stage goes on computing: the average is needed only when the next update is applied
-(the default but for P = 1; `--no-overlap` waits for it).
+- With `preduce`, two pipelines are also connected through other pipelines. P is `--sync-period`.
+- With `adpsgd`, even pipelines are active and odd ones are passive. No two pipelines therefore wait for each other.
 
-## Who meets whom
+A stage continues to compute between two updates. It needs the average only when it applies the next update. This is the
+default, except with P = 1. `--no-overlap` waits for the average.
 
-4 stages x 4 pipelines, pipeline 1 twice as slow, P = 10: a second in the middle of a simulated run. A line joins the members
-of a group; yellow is a wait, which costs nothing while the stage computes on.
+## Groups in a run
+
+The first figure has 4 stages x 4 pipelines, with pipeline 1 twice as slow and P = 10. It shows a second in the middle of a
+simulated run. A line joins the members of a group. Yellow is a wait, which costs nothing while the stage continues to
+compute.
 
 ![4 x 4, partial reduce](pictures/groups/preduce.svg)
 
-The same with AD-PSGD: pipelines 0 and 2 are active, 1 and 3 passive; a pale dot is a passive pipeline's own update.
+The second figure has the same run with AD-PSGD. Pipelines 0 and 2 are active, 1 and 3 are passive. A pale dot is a passive
+pipeline's own update.
 
 ![4 x 4, AD-PSGD](pictures/groups/adpsgd.svg)
 
-16 pipelines with 3 % jitter form pairs; stage 0 is drawn. Whoever waits is paired with the one that it was
-joined to longest ago.
+In the third figure, 16 pipelines with 3 % jitter form pairs, and only stage 0 is drawn. A waiting pipeline is paired with
+the one that it was joined to longest ago.
 
 ![4 x 16, pairs](pictures/groups/pairs.svg)
 
-`hetu simulate … --group-log LOG` writes such a log, as the coordinator of a training does; `hetu timeline --groups LOG -o
-FILE.svg` draws it, and without `-o` prints how large groups are, how long they waited and how often each two met.
+`hetu simulate … --group-log LOG` writes such a log, as the coordinator of a training does.
+`hetu timeline --groups LOG -o FILE.svg` draws it. Without `-o` it prints the sizes of groups, their waits, and how often
+each two pipelines met.
 
 ## The policy
 
-One state machine (`pipeline/groups`) decides in the coordinator, in the simulator and in the tests. For each stage it keeps
-the *spanning tree of the newest common groups*: its oldest edge says how many updates ago some two parts of the pipelines
-were last joined, the *age*. A request comes at the end of a backward. Then, at the stage:
+One state machine (`pipeline/groups`) decides in the coordinator, in the simulator and in the tests. For each stage it
+keeps the *spanning tree of the newest common groups*. The oldest edge of the tree gives the *age*: how many updates ago
+some two parts of the pipelines were last joined. A request comes at the end of a backward. Then the policy applies these
+rules to the stage:
 
-1. If all are there, they are one group. With P = 1 nothing else closes.
-2. While the age is below `soft`: a group of at least g members closes unless someone is predicted within 0.05 intervals of
-   its oldest member's arrival; a smaller one waits for those predicted within b intervals, else it closes, alone if need be.
-3. Beyond `soft` the tree is cut at its oldest edge: the smaller part waits for the next request of the other, at most one
-   interval. As soon as both parts are there, they close together.
-4. A group closes only if the edges that it leaves can still be renewed in time, each by a pair; else, and beyond `hard`,
-   whoever joins no parts waits, without a deadline.
-5. Before such a wait the stages are looked at together: who is held at one stage reaches others only up to a distance that
-   PipeDream's order gives. If nobody that a stage waits for can ever come, it lets one request go.
-6. Above 8 pipelines groups are pairs, without any barrier: the two that were joined longest ago.
-7. The last request of a pipeline in a run holds up nothing behind it: it is kept as a partner for those that still run.
+1. If all pipelines are there, they form one group. With P = 1 no other group closes.
+2. While the age is below `soft`, a group of at least g members closes, unless an arrival is predicted within 0.05
+   intervals of its oldest member's arrival. A smaller group waits for arrivals predicted within b intervals. If there are
+   none, it closes, even with one member.
+3. Beyond `soft`, the tree is cut at its oldest edge. The smaller part waits for the next request of the other part, for at
+   most one interval. When both parts are there, they close together.
+4. A group closes only if its remaining edges can still be renewed in time, each by a pair. Otherwise, and beyond `hard`, a
+   request that joins no parts waits without a deadline.
+5. Before such a wait, the policy looks at all stages together. A pipeline that is held at one stage reaches others only up
+   to a distance that PipeDream's order gives. If no pipeline that a stage waits for can ever come, the stage lets one
+   request go.
+6. Above 8 pipelines, groups are pairs, without any barrier. A pair is the two that were joined longest ago.
+7. The last request of a pipeline in a run holds up nothing behind it. It is kept as a partner for the pipelines that still
+   run.
 
-A prediction is the last request plus the smoothed interval between requests; one that is overdue by more than three mean
-deviations, and by more than 2 ms or 0.05 intervals, whichever is less, counts as not coming.
+A prediction is the last request plus the smoothed interval between requests. A request counts as not coming when it is
+overdue by more than three mean deviations, and also by more than 2 ms or 0.05 intervals, whichever is less.
 
 | constant | default | meaning |
 |---|---|---|
 | `--sync-period` P | 10 | every window of P N + N updates of a stage (N pipelines) joins all pipelines |
-| `--min-group` g | 2 N / P rounded up, at least 2 | smaller groups wait, while arrivals are near |
-| `--max-group` | N; 2 above 8 pipelines | no group is larger, but for the last one of a run |
-| `wait` b | 1.1 - P/10, from 0.1 to 0.9; if averaging blocks 0.35 - 0.03 P, from 0.1 to 0.3 | their wait, in intervals |
-| `soft` | {soft} P N, at least N | see above |
-| `hard` | {hard} (P N + N), at least N + 1 | see above |
+| `--min-group` g | 2 N / P rounded up, at least 2 | smaller groups wait while arrivals are near |
+| `--max-group` | N; 2 above 8 pipelines | the largest group, except for the last one of a run |
+| `wait` b | 1.1 - P/10, from 0.1 to 0.9; if averaging blocks, 0.35 - 0.03 P, from 0.1 to 0.3 | their wait, in intervals |
+| `soft` | {soft} P N, at least N | see the rules |
+| `hard` | {hard} (P N + N), at least N + 1 | see the rules |
 
-Constants without an option of their own are set as `--group-options wait=0.5,soft=0.7`; `horizon`, `patience`, `smoothing`,
-`late_us`, `late_share`, `late_spread` and `stale_share` are explained in `pipeline/groups/options.h`. Training takes the
+You set constants without an option of their own as `--group-options wait=0.5,soft=0.7`. `pipeline/groups/options.h`
+explains `horizon`, `patience`, `smoothing`, `late_us`, `late_share`, `late_spread` and `stale_share`. Training takes the
 same options with `--preduce` and `--adpsgd` ([asynchronous.md](asynchronous.md) says what is averaged when).
 
-**What holds.** Every window of P N + N updates is joined, for all P: random runs in the tests (2 to 8 pipelines, 1 to 8
-stages, P from 1 to 20, speeds up to 50 times apart, pauses, pair mode) and all orders of small ones, checked by an oracle
-that shares no code with the policy. No order of events hangs. All stages of a pipeline stop at one count: the run ends where
-the earliest stops of which all pipelines can still be told sum up to what was asked, so N pipelines that should apply M
-updates each apply N M to N M + N - 1 together. A pipeline that dies leaves the tree; what it joined stays joined.
+### Guarantees
 
-**Group sizes** of 1 stage x 8 pipelines with 3 % jitter, `--jitter 0.03`; SD-PIPE publishes medians of 8, 8 and 4 for
+- Every window of P N + N updates is joined, for all P. Tests check it with an oracle that shares no code with the policy,
+  in all orders of small runs and in random runs. The random runs have 2 to 8 pipelines, 1 to 8 stages, P from 1 to 20,
+  speeds up to 50 times apart, pauses, and pair mode.
+- No order of events hangs.
+- All stages of a pipeline stop at the same count. The run ends at the earliest stops that all pipelines can still be told
+  and that sum up to the requested number. N pipelines that should apply M updates each therefore apply N M to N M + N - 1
+  together.
+- A pipeline that dies leaves the tree. Other pipelines that it joined stay joined.
+
+### Group sizes
+
+These are the sizes for 1 stage x 8 pipelines with 3 % jitter, `--jitter 0.03`. SD-PIPE publishes medians of 8, 8 and 4 for
 P = 1, 2 and 5:
 
 {sizes}
 
-## What a member counts for
+## Weight of a member
 
-`--preduce-weights uniform`, the default: every member of a group counts alike, so that an average leaves the mean over all
-pipelines as it was. `--preduce-weights staleness`: a member that lags k updates behind the newest one counts `stale_share`^k
-of it (0.9 unless told), and the shares are divided by their sum. A copy is as new as the newest weights that have come into
-it: its count goes up by one with each of its updates, and a group lifts all of its members to the count of the newest. So a
-slow pipeline that has just met a fast one is not stale. Members that lag alike have the bits of `uniform`, P = 1 always has;
-the mean over all pipelines is *not* kept: it moves towards those who are ahead. The last average of a run counts all alike.
-Source: the dynamic weights of partial reduce (Miao et al., SIGMOD 2021), which count iterations in that way; that they decay
-by a constant power is ours. The group log says the shares as `weights`.
+With `--preduce-weights uniform`, the default, every member of a group counts the same. An average then leaves the mean
+over all pipelines unchanged.
 
-## When something dies
+With `--preduce-weights staleness`, a member that lags k updates behind the newest one counts `stale_share`^k of it
+(default 0.9). The shares are divided by their sum.
 
-By default the death of a worker or of the coordinator ends the job within seconds, with a line that names it and a status
-other than 0. `heturun --on-failure shrink` goes on without the pipeline of a dead worker instead:
+- A copy is as new as the newest weights that it contains. Its count rises by one with each of its updates, and a group
+  raises all of its members to the count of the newest. A slow pipeline that has just met a fast one is therefore not
+  stale.
+- Members that lag equally have the bits of `uniform`, and P = 1 always has them.
+- The mean over all pipelines is *not* kept. It moves towards the pipelines that are ahead.
+- In the last average of a run all members count the same.
+- The group log has the shares as `weights`.
+
+The source is the dynamic weights of partial reduce (Miao et al., SIGMOD 2021), which count iterations in the same way. The
+decay by a constant power is Hetu's own.
+
+## Failures
+
+By default, the death of a worker or of the coordinator ends the job within seconds. A line names it, and the status is not
+0. With `heturun --on-failure shrink`, the job continues without the pipeline of a dead worker:
 
 ```
 heturun -w 8 --on-failure shrink python3 python/train_bert.py --devices pipe_4_2 --preduce --checkpoint DIR …
 ```
 
-Then each pipeline is an `mpirun` of its own, and averages go from copy to copy over ZeroMQ, encrypted with the job's keys:
-no worker holds an MPI connection outside its pipeline. A death is known at once where `heturun` sees the process end, after
-8 s of silence else; a pipeline that is only silent is ended then.
+Each pipeline is then an `mpirun` of its own. Averages go from copy to copy over ZeroMQ, encrypted with the job's keys, and
+no worker has an MPI connection outside its pipeline. If `heturun` sees the process end, the death is known at once,
+otherwise after 8 s of silence. A pipeline that is only silent is ended then.
 
-- An average that the dead pipeline is in is given up; its other members keep the weights that they have.
-- In the run under way (until the next drain: an epoch's end, a save) the others do the updates that it can no longer do.
-- What all pipelines do together at a drain (the consensus average, the checkpoint) is done by those that live, and again if
-  one dies in it. The lowest living pipeline logs and saves.
-- Its rows go to the others from the first epoch on that none of them has begun at the next drain; the rest of its slice of
-  the epochs before that is not read.
-- Validation is done by each pipeline alone, over all of the data: it takes as many times longer as there are pipelines.
-- The checkpoint's `run.lost` names each dead pipeline with the `reason`, its `updates`, and the last one that is known to
-  have reached another pipeline at every stage (`averaged`): what lies between is lost, nothing else.
-- The job exits 0 once a living pipeline has finished; its last lines name the dead ones again, each with its worker, host
-  and signal. A death of the last pipeline or of the coordinator ends it.
-- `--resume` goes on with all pipelines again, or with fewer of the same `--batch-size`.
+- An average that includes the dead pipeline is abandoned. Its other members keep the weights that they have.
+- In the current run (until the next drain: an epoch's end, a save) the other pipelines do the updates that the dead one
+  can't do.
+- The living pipelines do the common work at a drain (the consensus average, the checkpoint), and repeat it if one dies
+  meanwhile. The lowest living pipeline logs and saves.
+- The dead pipeline's rows go to the others from the first epoch that none of them has begun at the next drain. The
+  remainder of its slice of the epochs before is not read.
+- Each pipeline validates alone, over all of the data. Validation takes as many times longer as there are pipelines.
+- The checkpoint's `run.lost` names each dead pipeline with the `reason`, its `updates`, and `averaged`: the last update
+  that is known to have reached another pipeline at every stage. Only the updates between these two are lost.
+- The job exits 0 when a living pipeline has finished. Its last lines name the dead pipelines again, each with its worker,
+  host and signal.
+- The death of the last pipeline or of the coordinator ends the job.
+- `--resume` continues with all pipelines again, or with fewer of the same `--batch-size`.
 
 ## Throughput
 
-Forward 30 ms, backward 60 ms, averaging 5 ms; in parts of equal pipelines that never wait. The steady part of a simulated
-run, `docs/figures/heterogeneity.py`; *ideal* is what pipelines reach that do not average at all. The all-reduce blocks, so
-that even equal pipelines lose its 5 ms.
+### Simulated
+
+A forward takes 30 ms, a backward 60 ms, and averaging 5 ms. The figures are fractions of the throughput of equal pipelines
+that never wait, in the steady part of a simulated run (`docs/figures/heterogeneity.py`). *Ideal* is the throughput of
+pipelines that don't average at all. The all-reduce blocks, so even equal pipelines lose its 5 ms.
 
 {table}
 
 ![throughput](pictures/groups/throughput.svg)
 
-With pauses partial reduce reaches {pauses_blocking:.2f} of a blocking all-reduce and {pauses_overlapped:.2f} of one that is
-overlapped (`--sync-method allreduce --overlap`). 512 workers are simulated in a second:
+With pauses, partial reduce reaches {pauses_blocking:.2f} of a blocking all-reduce, and {pauses_overlapped:.2f} of an
+overlapped one (`--sync-method allreduce --overlap`). The simulation of 512 workers takes a second:
 
 ```
 hetu simulate pipedream --stages 4 --pipelines 128 --micro-batches 8 --steps 25 --forward 30 --backward 60 \\
   --allreduce 5 --sync-method preduce --slow pipeline=1,factor=2 --format json
 ```
 
-**Measured.** `tests/bench/group_throughput.py` runs the cases that fit one machine with a process per worker, the
-coordinator and averages of 4 KiB over MPI (`hetu rehearse`), for steady windows of 20 s, each beside what the simulator says
-of the same run. It gives the median of three runs of each. The figures here are older and were chosen: the first of three
-runs within 5 % of the simulated figure and its bound, else the nearest to the simulated, so that how near they are proves
-little; until they are measured anew they show the sizes. 16 processes on 2 cores that had other work, kept in
-`docs/figures/measured_throughput.csv`; at most {far:.1%} from the simulated ones, which are the yellow marks:
+### Measured
+
+`tests/bench/group_throughput.py` runs the cases that fit one machine, with a process per worker, the coordinator, and
+averages of 4 KiB over MPI (`hetu rehearse`). It measures steady windows of 20 s, beside the simulator's figure for the
+same run, and gives the median of three runs.
+
+The figures below are older, and were selected: the first of three runs within 5 % of the simulated figure and its bound,
+otherwise the nearest to the simulated one. Their closeness to the simulation therefore proves little, and they only show
+the sizes. 16 processes ran on 2 cores that had other work. The figures are in `docs/figures/measured_throughput.csv`, and
+at most {far:.1%} from the simulated ones, which are the yellow marks:
 
 {measured}
 
 ![measured throughput](pictures/groups/measured.svg)
 
-**Over parameter servers**, by the same clock ([parameter-server.md](parameter-server.md)): hetpipe by waves of 8, which
-lets a pipeline lead by D of them, and 1f1b with 8 micro-batches per step whose gradients the servers apply (BSP, SSP,
-ASP); 5 ms to the servers and back. `tests/bench/server_throughput.py`: 16 processes and 4 servers on 2 cores that had
-other work, medians of 3 runs of about 10 s, kept in `docs/figures/measured_served.csv`. In parts of equal pipelines that
-never wait, measured / simulated; at most {served_far:.1%} apart:
+### Over parameter servers
+
+The clock is the same ([parameter-server.md](parameter-server.md)). hetpipe has waves of 8, and a pipeline may lead by D of
+them. 1f1b has 8 micro-batches per step, whose gradients the servers apply (BSP, SSP, ASP). The way to the servers and back
+takes 5 ms.
+
+`tests/bench/server_throughput.py` measured 16 processes and 4 servers on 2 cores that had other work: medians of 3 runs of
+about 10 s, in `docs/figures/measured_served.csv`. The table gives measured / simulated as fractions of equal pipelines
+that never wait. They are at most {served_far:.1%} apart:
 
 {served}
 
-Runs are short, 14 steps where all are equal, 7 and 4 with a slow pipeline: with D or s steps of lead the others have
-gone ahead by so much of them. Over a long run a bounded lead makes all as slow as the slowest, and what is left of the
-difference between hetpipe and the others is the bubble of 1f1b's flush. A run ends when the slowest has done its steps;
-averages in groups let the others do them.
+The runs are short: 14 steps if all are equal, 7 and 4 with a slow pipeline. With D or s steps of lead, the other pipelines
+are ahead by up to that number of steps. Over a long run, a bounded lead makes all pipelines as slow as the slowest. The
+remaining difference between hetpipe and the others is the bubble of 1f1b's flush. A run ends when the slowest pipeline has
+done its steps. With averages in groups, the others do them.
 
 ## Convergence
 
-`tests/bench/group_convergence.py`: 2 pipelines x 2 stages, one pipeline twice as slow, as many samples for each method,
-three seeds; here ResNet-18 on 1000 images of 48 pixels for 8 epochs. The final loss is that of the mean model on training
-samples; *same loss after* is when the smoothed loss is that of the worst method at its end. Kept in
-`docs/figures/measured_convergence.json`, measured on 2 cores that had other work, so that only the ratios of times say
-something:
+`tests/bench/group_convergence.py` trains 2 pipelines x 2 stages, with one pipeline twice as slow, the same number of
+samples for each method, and three seeds. ResNet-18 trains on 1000 images of 48 pixels for 8 epochs. The final loss is that
+of the mean model on training samples. *Same loss after* is the time at which the smoothed loss is that of the worst method
+at its end. The figures are in `docs/figures/measured_convergence.json`. They were measured on 2 cores that had other work,
+so only the ratios of times are meaningful:
 
 {convergence}
 
 ![loss over time](pictures/groups/convergence.svg)
 
-**Over parameter servers**, by the same script, later: ResNet-18 on 1280 images of 32 pixels for 6 epochs, BERT-tiny as
-above. hetpipe pushes after every two mini-batches of a pipeline; the all-reduce is that of `pipedream`, after each, in
-the same order of forwards and backwards. SSP, whose servers make an update of each gradient, stands beside the
-all-reduce of its own method, 1f1b in two micro-batches, with half of its rate; it was run with BERT-tiny alone. Kept in
-`docs/figures/measured_served_convergence.json`:
+### Convergence over parameter servers
+
+A later run of the same script trained ResNet-18 on 1280 images of 32 pixels for 6 epochs, and BERT-tiny as above.
+
+- hetpipe pushes after every two mini-batches of a pipeline.
+- The all-reduce is that of `pipedream`, after each mini-batch, in the same order of forwards and backwards.
+- The servers of SSP make an update of each gradient. SSP is compared with the all-reduce of its own method, 1f1b in two
+  micro-batches, at half of its rate. It ran with BERT-tiny only.
+
+The figures are in `docs/figures/measured_served_convergence.json`:
 
 {served_convergence}
 
 ![loss over time, servers](pictures/groups/served_convergence.svg)
 
-By hetpipe pipelines add their updates to shared weights, so that each has all-reduce's learning rate divided by their
-number: BERT-tiny 5e-4. Momentum and gradients that lack up to (D + 1) N + N - 2 updates do not go with that in ResNet-18:
-the loss rises while the rate is highest, and ends at 0.86 (0.005, D = 0), 0.79 (0.0035, D = 1), 0.57 and 0.63 (0.0025, D
-= 1, twice), 0.54 (0.0018, D = 1, which the table has for both D), where all-reduce's is 0.53 by 0.01; all of seed 0.
-Longer waves cost more than a longer lead: BERT-tiny ends at 6.55 by waves of one mini-batch (D = 0, 4), 6.58 to 6.62 of
-two and 6.78 to 6.79 of four (D = 0, 1, 4; seed 0, where all-reduce ends at 6.51).
+With hetpipe, pipelines add their updates to shared weights. Each therefore has all-reduce's learning rate divided by their
+number: 5e-4 for BERT-tiny. For ResNet-18, that rate doesn't work with momentum and gradients that lack up to (D + 1) N + N
+- 2 updates. The loss rises while the rate is highest. With seed 0, all-reduce at 0.01 ends at 0.53, and hetpipe at:
 
-**Less time is not what these runs of hetpipe show.** Each pipeline does its own share of the samples, and a lead that is
-bounded is used up once, so that the slowest sets the pace as with an all-reduce. What is left is that nobody waits at
-every update: by the clock of the tables above, where kernels wait instead of computing, as many samples take 0.92 (D =
-0), 0.79 (D = 1) and 0.56 (D = 4) of all-reduce's time over so few waves, and nearer to 1 the more there are. Here
-processors were short: four workers and a server on two cores that others filled, more or less (hence ratios from 0.9 to
-1.6). Then processor time decides, and 20 mini-batches of both pipelines of ResNet-18 took 8.6 s of it by all-reduce, 13.8
-s by hetpipe: a wave sends 45 MB there and back. Since the log is written over old files and waves use memory again, 4
-epochs (80 mini-batches, start and end included) take 26 s by all-reduce, 35 s by hetpipe with the log and 34.5 s without.
+| rate | D | final loss |
+|---|---|---|
+| 0.005 | 0 | 0.86 |
+| 0.0035 | 1 | 0.79 |
+| 0.0025 | 1 | 0.57 and 0.63 (twice) |
+| 0.0018 | 1 | 0.54; the table above has this rate for both D |
 
-With `--least 0.3` a forward or backward of the fast pipeline lasts 0.3 s, of the slow one 0.6 s, longer than it takes to
-compute here, as where each worker has a processor of its own; the machine was quiet (November 2026). ResNet-18, seed 0,
-seconds of training for as many samples: all-reduce 153, D = 1 156, D = 4 155; the slow pipeline's own forwards and
-backwards are 144. By the table's rates D = 4 has all-reduce's final loss, 0.513, after 0.81 of its time (on a line between
-the evaluations after each epoch), D = 1 after 1.01. But 0.01 is not all-reduce's best rate. **Where both are tuned alike,
-hetpipe is not ahead, nor within 5 %**: the best of four rates, 0.005, brings all-reduce to 0.452, 0.417 and 0.448 (three
-seeds); hetpipe with 0.0024 and a momentum of 0.8, the best of six pairs, ends at 0.499 and 0.469 (D = 1, two seeds) and
-0.469 and 0.470 (D = 4), 1.11 and 1.08 of it, and takes 1.03 to 1.10 of the time for as many samples (`--least 0.2`, a loaded
-machine). Who has a pipeline that is always slow has more of `--preduce`.
+Longer waves cost more than a longer lead. With seed 0, where all-reduce ends at 6.51, BERT-tiny ends at:
 
-Where a wave's time goes, by the trace of such a run (D = 1, seed 0, loaded): of 2.4 s of forwards and backwards, on
-average, the slow pipeline's second stage, which has 43 of the 45 MB and sets the pace, lost 63 ms in its `PUSH`, 65
-in its `PULL` and 85 in two `UPDATE`s. That `PULL` had been asked for 1.2 s earlier: it worked, it did not wait. The
-first stage, whose `PUSH` is followed by its `PULL` at once, waited 23 ms, and then for the second anyway. So a pull
-that is asked for one wave earlier, which makes weights staler, had nothing to gain here; what a push and a pull do on
-the worker had. They went through memory several times and now go once, piece by piece, and at the end of a run
-optimizer states go as float32 and in pieces: 60 mini-batches of both pipelines (start and end included) take 23.2 s
-of processor time instead of 26.8, and 0.44 million page faults instead of 0.69 million, where all-reduce takes 18.5 s
-and 0.17 million.
+| mini-batches per wave | D | final loss |
+|---|---|---|
+| 1 | 0, 4 | 6.55 |
+| 2 | 0, 1, 4 | 6.58 to 6.62 |
+| 4 | 0, 1, 4 | 6.78 to 6.79 |
 
-When nothing is slow, partial reduce costs nothing: BERT-tiny in 2 pipelines x 2 stages has at least 0.95 of the throughput
-by an all-reduce (`tests/bench/preduce_overhead.py`, which `./run bench` runs); 1.146 of it were measured on 2026-11-22.
+### Time of hetpipe
+
+**These runs of hetpipe don't show less time.** Each pipeline does its own share of the samples. A bounded lead is used up
+once, so that the slowest pipeline sets the pace as with an all-reduce. The only gain is that no pipeline waits at every
+update. In the tables above, kernels wait instead of computing. There the same number of samples takes 0.92 (D = 0), 0.79
+(D = 1) and 0.56 (D = 4) of all-reduce's time over so few waves. The ratio comes nearer to 1 with more waves.
+
+**Few processors.** In these runs, four workers and a server shared two cores that had other work, more or less (hence
+ratios from 0.9 to 1.6). Processor time is then decisive. It was 8.6 s by all-reduce and 13.8 s by hetpipe for 20
+mini-batches of both pipelines of ResNet-18, because a wave sends 45 MB there and back. The log is written over old files,
+and waves use memory again. With both, 4 epochs (80 mini-batches, start and end included) take 26 s by all-reduce, 35 s by
+hetpipe with the log, and 34.5 s without.
+
+**Enough processors.** With `--least 0.3`, a forward or backward of the fast pipeline lasts 0.3 s, and of the slow one 0.6
+s. That is longer than its computation here, as if each worker had its own processor. The machine was quiet (November
+2026). For ResNet-18 and seed 0, the same number of samples takes 153 s of training by all-reduce, 156 s with D = 1, and
+155 s with D = 4. The slow pipeline's own forwards and backwards take 144 s. At the table's rates, D = 4 reaches
+all-reduce's final loss, 0.513, after 0.81 of its time (on a line between the evaluations after each epoch), and D = 1
+after 1.01.
+
+**Tuned rates.** But 0.01 is not all-reduce's best rate. **If both are tuned alike, hetpipe is not ahead, nor within 5 %**:
+
+- The best of four rates, 0.005, brings all-reduce to 0.452, 0.417 and 0.448 (three seeds).
+- hetpipe with 0.0024 and a momentum of 0.8, the best of six pairs, ends at 0.499 and 0.469 (D = 1, two seeds) and 0.469
+  and 0.470 (D = 4). These are 1.11 and 1.08 of all-reduce's loss.
+- It takes 1.03 to 1.10 of the time for the same number of samples (`--least 0.2`, a loaded machine).
+
+If a pipeline is always slow, `--preduce` brings more.
+
+**Time of a wave**, by the trace of such a run (D = 1, seed 0, loaded). The slow pipeline's second stage has 43 of the 45
+MB and sets the pace. Its forwards and backwards take 2.4 s on average. It lost 63 ms in its `PUSH`, 65 in its `PULL` and
+85 in two `UPDATE`s. The `PULL` had been requested 1.2 s earlier, so it worked and didn't wait. The first stage's `PULL`
+follows its `PUSH` at once. It waited 23 ms, and then for the second stage anyway. Requesting a pull one wave earlier makes
+weights staler, and would have gained nothing here.
+
+The work of a push and a pull on the worker could be reduced. Their bytes go through memory once, piece by piece, instead
+of several times. At the end of a run, optimizer states go as float32 and in pieces. With these changes, 60 mini-batches of
+both pipelines (start and end included) take 23.2 s of processor time instead of 26.8. They take 0.44 million page faults
+instead of 0.69 million. All-reduce takes 18.5 s and 0.17 million.
+
+### Cost without a slow pipeline
+
+If nothing is slow, partial reduce costs nothing. BERT-tiny in 2 pipelines x 2 stages has at least 0.95 of the throughput
+of an all-reduce (`tests/bench/preduce_overhead.py`, which `./run bench` runs). On 2026-11-22, 1.146 of it was measured.
 """
 ABOUT = [
-    ["`allreduce`", "gradients of all pipelines, at every update", "everyone for the slowest"],
+    ["`allreduce`", "gradients of all pipelines, at every update", "every pipeline, for the slowest"],
     [
         "`preduce`",
-        "the stage's weights in a group of whoever is there; any two pipelines are joined, through others too, within P "
-        "updates of each (`--sync-period P`); P = 1 is all of them, always",
-        "a pipeline for those about to come; all for one that would else fall behind by more than P",
+        "the stage's weights, in a group of the pipelines that are ready; any two pipelines are connected within P "
+        "updates of each; with P = 1 all of them, always",
+        "a pipeline, for arrivals that are near; all pipelines, for one that would otherwise fall behind by more than P",
     ],
-    [
-        "`adpsgd`",
-        "an active pipeline and a passive one that it draws, at once (Lian et al. 2018): even ones are active, odd ones "
-        "passive, so that no two wait for each other",
-        "nobody",
-    ],
+    ["`adpsgd`", "an active pipeline and a passive one that it draws, at once (Lian et al. 2018)", "no pipeline"],
     [
         "`adpsgd-lockstep`",
-        "pairs drawn anew for each update, the same in all stages: the pairs of SD-PIPE's artifact",
-        "each for its partner",
+        "pairs drawn again for each update, the same in all stages: the pairs of SD-PIPE's artifact",
+        "each pipeline, for its partner",
     ],
 ]
 
@@ -355,7 +419,7 @@ def made() -> dict[Path, str]:
     served, served_far = served_table()
     overlapped = heterogeneity.throughput(PAUSES, "--sync-method", "allreduce", "--overlap")
     text = TEXT.format(
-        methods=table_of(["`--sync-method`", "who is averaged together", "who waits"], ABOUT),
+        methods=table_of(["`--sync-method`", "what is averaged together", "what waits"], ABOUT),
         sizes=sizes_table(), table=table_of(HEAD, rows), measured=table_of(HEAD, seen), far=far,
         served=served, served_far=served_far,
         convergence=convergence_table(models), served_convergence=convergence_table(served_models),
