@@ -36,10 +36,15 @@ def module_page(module: str) -> str:
     """Returns the page of a module or package."""
     options = {"heading_level": 1, "show_root_full_path": True}
     names = exported(module)
+    # Names of functions that hide the module of the same name, which griffe would take.
+    hiding = [name for name in names if (PACKAGE.parent / module.replace(".", "/") / f"{name}.py").exists()]
     lines = [f"    {key}: {str(value).lower()}" for key, value in options.items()]
     if names:
-        lines.append(f"    members: [{', '.join(names)}]")
-    return "\n".join([f"::: {module}", "    options:", *(f"  {line}" for line in lines)]) + "\n"
+        lines.append(f"    members: [{', '.join(name for name in names if name not in hiding)}]")
+    parts = [f"::: {module}", "    options:", *(f"  {line}" for line in lines)]
+    for name in hiding:
+        parts += ["", f"::: {module}.{name}.{name}", "    options:", f"      heading: {name}", f"      toc_label: {name}"]
+    return "\n".join(parts) + "\n"
 
 
 def top_page() -> str:

@@ -5,6 +5,7 @@ The build needs MkDocs and the built package. Without them it is skipped, with t
 
 from __future__ import annotations
 
+import ast
 import html.parser
 import importlib.util
 import os
@@ -99,8 +100,19 @@ class Site(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.check_links(pathlib.Path(folder))
             index = (pathlib.Path(folder) / "search" / "search_index.json").read_text()
+            self.check_names(pathlib.Path(folder))
             for page in ("pytorch.html", "reference.html", "api/hetu.nn.html", "headers/pipeline/ir.html", "gallery.html"):
                 self.assertIn(f'"location":"{page}', index)
+
+    def check_names(self, site: pathlib.Path) -> None:
+        """Checks that the pages of packages have every name of their __all__."""
+        for module in ("hetu.nn", "hetu.models", "hetu.torch", "hetu.varuna"):
+            source = (ROOT / "python" / module.replace(".", "/") / "__init__.py").read_text()
+            found = re.search(r"^__all__ = (\[.*?\])", source, re.M | re.S)
+            page = (site / "api" / f"{module}.html").read_text()
+            for name in ast.literal_eval(found[1]) if found else ["no __all__"]:
+                with self.subTest(module=module, name=name):
+                    self.assertRegex(page, rf'<h2 id="{module}\.[\w.]*{name}"')
 
     def check_links(self, site: pathlib.Path) -> None:
         """Checks each link of each page: its file, and its anchor."""
