@@ -17,10 +17,10 @@ MORE = ["hetu.torch", "hetu.torch.blocks", "hetu.varuna", "hetu.varuna.checkpoin
 OPERATORS = "\nEvery operator, with its inputs and attributes: [Operators](../operators.md).\n"
 
 
-def modules() -> list[str]:
-    """Returns the modules that have a page, by their full names."""
-    loaded = [hetu._MODULES[name] for name in hetu.__all__ if name in hetu._MODULES]
-    return sorted([*(f"hetu.{name}" for name in loaded), *MORE])
+def modules() -> dict[str, str]:
+    """Returns the modules that have a page: the names that users write, and the modules that they stand for."""
+    loaded = {f"hetu.{name}": f"hetu.{hetu._MODULES[name]}" for name in hetu.__all__ if name in hetu._MODULES}
+    return dict(sorted({**loaded, **{name: name for name in MORE}}.items()))
 
 
 def exported(module: str) -> list[str]:
@@ -32,13 +32,13 @@ def exported(module: str) -> list[str]:
     return list(ast.literal_eval(found[1])) if found else []
 
 
-def module_page(module: str) -> str:
-    """Returns the page of a module or package."""
-    options = {"heading_level": 1, "show_root_full_path": True}
+def module_page(title: str, module: str) -> str:
+    """Returns the page of a module or package, under the name that users write."""
+    options = {"heading_level": 1, "heading": title, "toc_label": title}
     names = exported(module)
     # Names of functions that hide the module of the same name, which griffe would take.
     hiding = [name for name in names if (PACKAGE.parent / module.replace(".", "/") / f"{name}.py").exists()]
-    lines = [f"    {key}: {str(value).lower()}" for key, value in options.items()]
+    lines = [f"    {key}: {value}" for key, value in options.items()]
     if names:
         lines.append(f"    members: [{', '.join(name for name in names if name not in hiding)}]")
     parts = [f"::: {module}", "    options:", *(f"  {line}" for line in lines)]
@@ -69,7 +69,8 @@ def compiled_class(name: str, value: type) -> str:
 
 def pages() -> dict[str, str]:
     """Returns the pages of the interface: their paths and their Markdown."""
-    made = {"api/hetu.md": top_page(), **{f"api/{module}.md": module_page(module) for module in modules()}}
+    made = {"api/hetu.md": top_page()}
+    made |= {f"api/{title}.md": module_page(title, module) for title, module in modules().items()}
     made["api/hetu.ops.md"] += OPERATORS
     made["api/hetu.schedule.md"] += compiled_class("Schedule", _hetu.Schedule)
     return made
