@@ -80,12 +80,14 @@ class Prefix(Installed):
             self.assertNotIn(str(ROOT / ".venv").encode(), linked.read_bytes(), linked)
         for module in prefix.rglob("_hetu.*.so"):
             self.assertTrue((module.parent / "mpirun_ports.so").exists(), module)
-        programs = self.build(prefix, {"plan": "hetu::pipeline", "train": "hetu::executor",
+        programs = self.build(prefix, {"plan": "hetu::pipeline", "train": "hetu::executor", "own_rows": "hetu::executor",
                                        "sum_vectors": "hetu::parameter_client"})
         self.assertEqual(self.words(programs / "plan" / "plan"),
                          f"peak {PEAK} micro-batches, makespan {MAKESPAN}, bubble {BUBBLE:.4f}\n")
         self.tool_works(prefix / "bin" / "hetu")
         self.a_program_trains(programs / "train" / "train")
+        self.words(programs / "own_rows" / "own_rows", "model", 1)  # docs/tutorial-cpp.md
+        self.assertRegex(self.words(programs / "own_rows" / "own_rows", "model"), r"^(39\d|400) of 400 points right\n$")
         self.a_client_stands_alone(prefix, programs / "sum_vectors" / "sum_vectors")
         self.heturun_starts(prefix)
         for site in prefix.glob("lib*/python*/site-packages"):  # if the build has the module

@@ -1,8 +1,13 @@
 """The tutorials, typed as a newcomer types them: their files written, their commands run, what they show compared."""
+import os
+import pathlib
 import re
 import unittest
 
-from typed_page import TypedPage
+from typed_page import ROOT, TypedPage
+
+BUILD = pathlib.Path(os.environ.get("HETU_BUILD_DIR", ROOT / "build"))
+PROGRAM = BUILD / "bin" / "example_own_rows"
 
 
 class Tutorial(TypedPage):
@@ -17,6 +22,25 @@ class Tutorial(TypedPage):
         for command in trained:
             self.assertGreater(float(re.search(r"right: ([\d.]+)%", printed[command])[1]), 90, printed[command])
         self.assertRegex(printed["python3 use.py"], r"arms [01] [01]\n")
+
+
+@unittest.skipUnless(PROGRAM.exists(), "example_own_rows is not built")
+class Cpp(TypedPage):
+    """docs/tutorial-cpp.md. The program is built with the tests; package_test builds it as the page does."""
+
+    prepared = (*TypedPage.prepared, "cmake ")
+
+    def test_its_files_and_commands(self):
+        (self.folder / "build").mkdir()
+        (self.folder / "build" / "own_rows").symlink_to(PROGRAM)
+        printed = self.type_page("tutorial-cpp.md")
+        example = (ROOT / "docs" / "examples" / "own_rows.cpp").read_text()
+        page = (self.folder / "own_rows.cpp").read_text()
+        self.assertEqual([line for line in page.splitlines() if line], [line for line in example.splitlines() if line])
+        self.assertGreater(int(printed["build/own_rows model"].split()[0]), 380)
+        shipped = (ROOT / "docs" / "examples" / "CMakeLists.txt").read_text().partition("\n")[2]
+        self.assertEqual((self.folder / "CMakeLists.txt").read_text(),
+                         shipped.replace("plan", "own_rows").replace("hetu::pipeline", "hetu::executor"))
 
 
 if __name__ == "__main__":
