@@ -1,4 +1,5 @@
 """The tutorials, typed as a newcomer types them: their files written, their commands run, what they show compared."""
+import json
 import os
 import pathlib
 import re
@@ -22,6 +23,18 @@ class Tutorial(TypedPage):
         for command in trained:
             self.assertGreater(float(re.search(r"right: ([\d.]+)%", printed[command])[1]), 90, printed[command])
         self.assertRegex(printed["python3 use.py"], r"arms [01] [01]\n")
+
+
+class Cluster(TypedPage):
+    """docs/tutorial-cluster.md."""
+
+    def test_its_files_and_commands(self):
+        printed = self.type_page("tutorial-cluster.md")
+        busy = [float(time) for time in re.findall(r"^worker \d busy +\S+ +(\S+)", printed["hetu compare slow.json"], re.M)]
+        self.assertGreater(busy[1], 1.5 * busy[0], "the slow worker is not the busy one")
+        records = [json.loads(line) for line in (self.folder / "job.jsonl").read_text().splitlines()]
+        self.assertEqual([record["step"] for record in records], list(range(len(records))))
+        self.assertTrue((self.folder / "slow.html").exists())
 
 
 @unittest.skipUnless(PROGRAM.exists(), "example_own_rows is not built")
