@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import unittest
+from importlib.util import find_spec
 
 from typed_page import ROOT, TypedPage
 
@@ -25,6 +26,16 @@ class Tutorial(TypedPage):
         self.assertRegex(printed["python3 use.py"], r"arms [01] [01]\n")
 
 
+class Schedules(TypedPage):
+    """docs/tutorial-schedules.md."""
+
+    def test_its_files_and_commands(self):
+        self.type_page("tutorial-schedules.md")
+        figures = {"eager.pdf": b"%PDF", "rehearsed.pdf": b"%PDF", "eager.svg": b"<?xml", "rehearsed.html": b"<!"}
+        for name, start in figures.items():
+            self.assertTrue((self.folder / name).read_bytes().lstrip().startswith(start), name)
+
+
 class Cluster(TypedPage):
     """docs/tutorial-cluster.md."""
 
@@ -35,6 +46,38 @@ class Cluster(TypedPage):
         records = [json.loads(line) for line in (self.folder / "job.jsonl").read_text().splitlines()]
         self.assertEqual([record["step"] for record in records], list(range(len(records))))
         self.assertTrue((self.folder / "slow.html").exists())
+
+
+@unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
+class PyTorch(TypedPage):
+    """docs/tutorial-pytorch.md."""
+
+    def test_its_files_and_commands(self):
+        self.type_page("tutorial-pytorch.md")
+
+
+@unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
+class ComingFromPyTorch(TypedPage):
+    """docs/coming-from-pytorch.md."""
+
+    def test_its_commands(self):
+        printed = self.type_page("coming-from-pytorch.md")
+        self.assertEqual(len(printed), 2)
+        self.assertEqual(len({line for out in printed.values() for line in out.splitlines()}), 1, printed)
+
+    def test_names_exist(self):
+        from torch.distributed import pipelining
+
+        import hetu.torch
+
+        page = (ROOT / "docs" / "coming-from-pytorch.md").read_text()
+        for owner, name in ((hetu.torch, r"hetu\.torch\.(\w+)"), (hetu.torch.Pipeline, r"\bpipe\.(\w+)"),
+                            (pipelining, r"`(Schedule\w+|Pipe|PipelineStage|pipeline)\b")):
+            found = set(re.findall(name, page))
+            self.assertGreater(len(found), 3, name)
+            self.assertEqual([word for word in sorted(found) if not hasattr(owner, word)], [])
+        for name in re.findall(r"`(Schedule\w+)`", page):
+            self.assertGreater(len(hetu.schedule.generate(name, stages=2, micro_batches=4).rows), 0)
 
 
 @unittest.skipUnless(PROGRAM.exists(), "example_own_rows is not built")
