@@ -1,15 +1,15 @@
 """Runs a tutorial page as a reader types it: writes its files, runs its commands in one shell, compares what they print.
 
-The first words behind the three backticks of a block say what the runner does with it:
+The words behind the three backticks of a block say what the runner does with it. MkDocs shows a title above the block:
 
 | words | action |
 |---|---|
-| LANGUAGE FILE, such as `python mine.py` | appends the block to FILE |
+| LANGUAGE `title="FILE"`, or LANGUAGE FILE | appends the block to FILE |
 | `sh` | runs each line, which must succeed. A comment begins with two spaces and `#`; a backslash continues a line |
-| `sh refused`, `sh status=N` | runs each line; the last one must end with status 1, or N |
-| `said` | must be found in what the block of commands before it printed; `…` stands for any text |
-| `said numbers` | the same, but each number may be any other number, and columns may be wider or narrower |
-| anything else | ignored |
+| `sh title="ends with status N"` | runs each line; the last one must end with status N. `sh refused` means 1 |
+| `text title="output"`, or `said` | must be found in what the commands before it printed; `…` stands for any text |
+| `text title="output, with other numbers"` | the same, but numbers and the width of columns may differ |
+| a language alone | ignored |
 
 Commands that begin as `TypedPage.prepared` says are left out: the test has prepared what they do, such as building the tree.
 """
@@ -81,10 +81,11 @@ class Shell:
         os.close(self.statuses)
 
 
-def blocks(page: str) -> list[tuple[list[str], str]]:
-    """Returns the words behind the backticks and the text of each block of a page."""
+def blocks(page: str) -> list[tuple[str, str, str]]:
+    """Returns language, further words or title, and text of each block of a page."""
     text = (ROOT / "docs" / page).read_text()
-    return [(words.split(), body) for words, body in re.findall(r"^```([^\n]*)\n(.*?)^```", text, re.M | re.S)]
+    found = re.findall(r'^```(\w*) ?(?:title="([^"\n]*)"|([^\n]*))\n(.*?)^```', text, re.M | re.S)
+    return [(language, title or words, body) for language, title, words, body in found]
 
 
 def commands(block: str) -> list[str]:
@@ -124,28 +125,27 @@ class TypedPage(unittest.TestCase):
         """Writes and runs all blocks in order. Returns the standard output of each command."""
         printed: dict[str, str] = {}
         last = ""
-        for words, text in blocks(page):
-            if words[:1] == ["sh"]:
-                last = self._type_commands(words[1:], text, printed)
-            elif words[:1] == ["said"]:
-                wanted = pattern(text, words[1:] == ["numbers"])
-                untagged = re.sub(r"^\[\d+\] ", "", last, flags=re.M)
+        for language, words, text in blocks(page):
+            if language == "sh":
+                last = self._type_commands(words, text, printed)
+            elif language == "said" or words.startswith("output"):
+                wanted = pattern(text, "numbers" in words)
+                untagged = re.sub(r"^\[\d\] ", "", last, flags=re.M)
                 self.assertTrue(re.search(wanted, last, re.M) or re.search(wanted, untagged, re.M),
                                 f"{page} shows\n{text}\nprinted was\n{last}")
-            elif len(words) == 2:
-                with open(self.folder / words[1], "a", encoding="utf-8") as file:
+            elif words:
+                with open(self.folder / words, "a", encoding="utf-8") as file:
                     file.write(text)
         return printed
 
-    def _type_commands(self, words: list[str], text: str, printed: dict[str, str]) -> str:
+    def _type_commands(self, words: str, text: str, printed: dict[str, str]) -> str:
         """Runs the commands of a block. Returns what they have printed, on both streams."""
-        asked = {"refused": 1, **{word: int(word.partition("=")[2]) for word in words if "=" in word}}
-        last = [asked[word] for word in words]
+        last = 1 if words == "refused" else int(words.removeprefix("ends with status ") or 0)
         said = ""
         lines = [line for line in commands(text) if not line.startswith(self.prepared)]
         for line in lines:
             done = self.shell.run(line)
-            wanted = last[0] if last and line is lines[-1] else 0
+            wanted = last if line is lines[-1] else 0
             self.assertEqual(done.status, wanted, f"{line}\n{done.out}{done.error}")
             printed[line] = done.out
             said += done.out + done.error
