@@ -170,9 +170,10 @@ std::vector<double> squares(Device& device, const std::vector<float>& x, bool at
   const float* at = reinterpret_cast<const float*>(values.get());
   for (int i = 0; i < 3 * kParameters; at += elements_of(i++))
     all.push_back({at, elements_of(i), reinterpret_cast<double*>(room.get()) + i});
-  device.queue().run([all, at_once, sums = device.kernels().sums_of_squares](AddressMap at) {
+  device.queue().run([all, at_once, sums = device.kernels().sums_of_squares](AddressMap addresses) {
     std::vector<SquaresCall> calls = all;
-    for (SquaresCall& call : calls) call = {at(call.x), call.elements, at(call.result)};
+    for (SquaresCall& call : calls)
+      call = {addresses(call.x), call.elements, addresses(call.result)};
     if (at_once) return sums(calls);
     for (const SquaresCall& call : calls) sums({&call, 1});
   });
