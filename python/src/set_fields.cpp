@@ -61,7 +61,13 @@ FieldValue from_python(const std::string& name, nb::handle value) {
 // Sets records. Each record is a dict of its keys.
 void set_records(const OptionField& field, nb::handle values) {
   const auto& records = std::get<RecordAccess>(field.value);
-  for (const nb::handle one : nb::cast<nb::list>(values)) {
+  const auto check = [&](bool fits, nb::handle got) {
+    require(fits, "{}: expected a list of dicts, such as [{{\"key\": 1}}], got {}", field.name,
+            text_of_python(nb::repr(got)).substr(0, 60));
+  };
+  check(nb::isinstance<nb::list>(values) || nb::isinstance<nb::tuple>(values), values);
+  for (const nb::handle one : values) {
+    check(nb::isinstance<nb::dict>(one), values);
     const auto record = nb::cast<nb::dict>(one);
     std::string text;
     for (const auto& [key, value] : record)

@@ -81,6 +81,9 @@ class Words(unittest.TestCase):
                            ({"worker": 0}, "needs a pipeline or a worker")):
             with self.assertRaisesRegex(ValueError, says):
                 job(stragglers=Stragglers(slow=[slow]))
+        for slow in ("worker=1,factor=3", ["worker=1,factor=3"], {"worker": 1, "factor": 3}, 3):
+            with self.assertRaisesRegex(ValueError, "slow: expected a list of dicts, such as .*, got "):
+                job(stragglers=Stragglers(slow=slow))
 
     def test_constants_of_groups(self):
         defaults = _hetu.group_constants("")
