@@ -79,6 +79,6 @@ def check(root: Path, names: list[str]) -> list[str]:
                       for number, words in comments if STARTS.match(words.strip())]
         elif name.endswith(".md") and name not in GENERATED:
             text = (root / name).read_text(errors="replace")
-            found += [f"{name}:{number}: a cell has {len(cell.split())} words, at most {CELL_WORDS}: move text below the table"
+            found += [f"{name}:{number}: a cell has {len(cell.split())} words, at most {CELL_WORDS}: move text below it"
                       for number, cell in cells(text) if len(cell.split()) > CELL_WORDS]
     return found
