@@ -16,7 +16,7 @@ import time
 import unittest
 
 from processes import process_of, wait_until
-from train_cases import END_S, KILLED_STEPS, MANY_S, MODEL, TrainCase, checksums, manifest_of, tensors
+from train_cases import END_S, MANY_S, MODEL, TrainCase, checksums, manifest_of, tensors
 
 MOMENTS = 50 if "--whole" in sys.argv else 2
 RESTARTED = 17 if "--whole" in sys.argv else 1  # jobs in which three servers are killed and restarted
@@ -91,7 +91,7 @@ class Hetpipe(TrainCase):
         except for the order in which servers add."""
         import numpy as np
 
-        steps = KILLED_STEPS
+        steps = 60  # few, since differences of rounding grow with the steps
         self.train((2, 2), *HETPIPE, "--steps", steps, "--checkpoint", self.folder / "peace")
         peace = tensors(self.folder / "peace")
         draw = random.Random(f"{SEED} again")

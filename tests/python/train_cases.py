@@ -202,7 +202,7 @@ class TrainCase(unittest.TestCase):
         return process, log
 
     def kill_servers_of(self, process, log, draw):
-        """Kills a server of a job of KILLED_STEPS steps three times: each time shortly after the log has more than 4, 12 or
+        """Kills a server of a job of 60 steps or more three times: each time shortly after the log has more than 4, 12 or
         20 lines."""
         def reached(lines):
             return process.poll() is not None or (log.exists() and log.read_text().count("\n") > lines)

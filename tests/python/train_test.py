@@ -247,12 +247,12 @@ class Evaluation(TrainCase):
 
 
 class Sample(TrainCase):
-    """The Python sample of README.md."""
+    """The Python sample of docs/training.md."""
 
     def test_trains_alone_and_in_a_pipeline(self):
         sample = ROOT / "docs" / "examples" / "train.py"
-        parts = [part.split("```")[0] for part in (ROOT / "README.md").read_text().split("```python\n")[1:]]
-        # README leaves out the check of the arguments.
+        parts = [part.split("```")[0] for part in (ROOT / "docs" / "training.md").read_text().split("```python\n")[1:]]
+        # The page leaves out the check of the arguments.
         text = re.sub(r"if len\(sys\.argv\) != 2:\n    sys\.exit\(.*\)\n", "", sample.read_text())
         self.assertTrue(any("BertHdf5" in part and part in text for part in parts))
         losses = {}
