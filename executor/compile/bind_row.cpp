@@ -56,7 +56,7 @@ class Binder {
 
   std::vector<int> group(const Instr& reduce) const {
     const int width = static_cast<int>(lowered_.workers.size());
-    const bool alone = lowered_.lowering.average_weights;  // this pipeline shares no gradient
+    const bool alone = lowered_.lowering.averages();  // this pipeline shares no gradient
     // Adds in the order of pipelines, and of replicas within a pipeline, which is the order of
     // their micro-batches.
     std::vector<int> members = reductions_.members(reduce);

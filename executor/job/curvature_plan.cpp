@@ -134,6 +134,12 @@ CurvaturePlan CurvaturePlan::placed_anew(const Schedule& lowered, Costs by,
   return anew;
 }
 
+Feature kfac_needs() {
+  return {"K-FAC",
+          {{Trait::WorkerUpdates, "Choose --sync-method allreduce"},
+           {Trait::Flush, "Choose a method such as 1f1b, zb-h1 or chimera"}}};
+}
+
 CurvaturePlan plan_curvature(const Graph& graph, const Kfac& kfac, const Schedule& lowered,
                              const std::vector<int>& first_block, std::int64_t micro_batch) {
   CurvaturePlan plan;

@@ -38,6 +38,26 @@ Graph in_precision(const Graph& graph, const std::string& dtype, const std::stri
                          wants_loss_scale(dtype) ? DType::Float16 : DType::BFloat16);
 }
 
+Feature loss_scale_needs(const std::string& dtype) {
+  if (!wants_loss_scale(dtype)) return {};
+  return {"--dtype " + dtype,
+          {{Trait::WorkerUpdates, "Choose --dtype bf16, or leave --sync-method ps out"},
+           {Trait::WorkerTables, "Choose --dtype bf16, or keep the table on the workers"},
+           {Trait::Flush, "Choose --dtype bf16, or a method such as 1f1b, zb-h1 or chimera"}}};
+}
+
+Feature state_dtype_needs(const std::string& state_dtype) {
+  if (parse_state_dtype(state_dtype) == DType::Float32) return {};
+  const std::string flag = "--state-dtype " + state_dtype;
+  return {
+      flag,
+      {{Trait::OptimizerStates,
+        fmt::format("Leave {} out, or choose an optimizer such as momentum or adamw", flag)},
+       {Trait::WorkerUpdates,
+        fmt::format("Servers keep states in float32. Leave {} or --sync-method ps out", flag)},
+       {Trait::WorkerTables, fmt::format("Servers keep states in float32. Leave {} out", flag)}}};
+}
+
 DType parse_state_dtype(const std::string& text) {
   return text == "bf16" ? DType::BFloat16 : DType::Float32;
 }

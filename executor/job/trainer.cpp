@@ -30,7 +30,7 @@ Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
   watch_forks();
   if (options.threads > 0) set_thread_count(options.threads);
   if (options.averaging) groups_ = std::make_unique<TrainGroups>(plan_, transport_);
-  if (plan_.how.servers || plan_.reads_tables)
+  if (plan_.how.has_servers() || plan_.reads_tables)
     servers_ = options.servers->connect({plan_.number(), transport_.options().timeout_s});
   check_hosts();
   build();
@@ -97,7 +97,7 @@ void Trainer::build() {
     context.placement = plan_.stages.front().placement;
     context.averager = averager();
   }
-  if (plan_.how.servers) {
+  if (plan_.how.has_servers()) {
     context.placement = plan_.stages.front().placement;
     context.servers = servers_.get();
     context.waves = waves_of(plan_, *stages_);
@@ -306,7 +306,7 @@ void Trainer::end_run() {
   while (run_->advance()) {
   }
   run_left_ = 0;
-  if (groups_ || plan_.how.servers) stages_->average_buffers();
+  if (groups_ || plan_.how.has_servers()) stages_->average_buffers();
   if (groups_) step_ = groups_->end_run();
   stages_->set_updates(step_);
   if (trace_) trace_->end_run(run_->steps());

@@ -27,10 +27,10 @@ Instr of_layer(Kind kind, int stage, int layer, int micro = -1) {
 }
 
 void check(const Schedule& step, const CurvatureOptions& how) {
-  const char* found = !step.lowering.flush    ? "has no flush at the end of its step"
-                      : step.steps != 1       ? "is of several steps"
-                      : step.half_micros      ? "has backwards by half micro-batches"
-                      : step.lowering.servers ? "leaves its updates to servers"
+  const char* found = !step.lowering.flush          ? "has no flush at the end of its step"
+                      : step.steps != 1             ? "is of several steps"
+                      : step.half_micros            ? "has backwards by half micro-batches"
+                      : step.lowering.has_servers() ? "leaves its updates to servers"
                       : step.run_policy != RunPolicy::AsPlanned ? "is reordered at run time"
                                                                 : nullptr;
   require(found == nullptr,

@@ -134,9 +134,8 @@ void place(Schedule& s, const Census& census, int replicas, const std::string& o
 void infer_lowering(Schedule& s, const Census& census, const PlanFacts& facts) {
   if (census.lowered) s.lowering.pipelines = facts.pipelines;
   s.lowering.reduce_scalars = census.scalars;
-  s.lowering.average_weights = census.averages;
-  s.lowering.servers = census.servers;
-  s.lowering.staleness = census.servers ? facts.staleness : 0;
+  if (census.averages) s.lowering.sharing = GroupAverage{};
+  if (census.servers) s.lowering.sharing = ParameterServers{facts.staleness};
   s.lowering.flush = !facts.version_rule && ends_in_flush(s);
   int most = 1;
   std::vector<int> buckets(model_stages(s), 1);

@@ -19,23 +19,14 @@ namespace hetu {
 void check_pipelines(const Schedule& schedule, const Lowering& how) {
   require(how.pipelines >= 1, "pipelines must be at least 1, got {}", how.pipelines);
   const bool waves = schedule.version_rule == VersionRule::Wave;
-  require(how.pipelines == 1 || !waves || how.servers,
+  require(how.pipelines == 1 || !waves || how.has_servers(),
           "'{}' on {} pipelines has versions by waves, which they push to servers and pull from "
           "them (sync method hetpipe); sums or means at each update are another method's",
           schedule.method, how.pipelines);
-  require(how.staleness >= kAnyStaleness,
+  require(how.staleness() >= kAnyStaleness,
           "staleness must be at least 0 waves, or {} for any, got {}", kAnyStaleness,
-          how.staleness);
-  require(
-      how.servers || how.staleness == 0,
-      "staleness {} is of pipelines that push to servers (sync methods hetpipe and ps); those of "
-      "'{}' do not",
-      how.staleness, schedule.method);
-  if (!how.servers) return;
-  require(!how.average_weights,
-          "pipelines push to servers or average in groups, not both; '{}' is told to",
-          schedule.method);
-  if (waves) return;
+          how.staleness());
+  if (!how.has_servers() || waves) return;
   require(!schedule.lowering.flush,
           "servers take waves of updates; '{}' has one update per step with a flush, which goes to "
           "them where it stands in the rows (sync method ps)",
@@ -72,11 +63,11 @@ Reductions::Reductions(const Schedule& schedule) : schedule_(schedule) {
   require(how.factor_layers.empty() || static_cast<int>(how.factor_layers.size()) == n,
           "layers with factors: one number per model stage, {}, or none; got {}", n,
           how.factor_layers.size());
-  require(!how.owners || (!how.average_weights && !how.servers),
+  require(!how.owners || (!how.averages() && !how.has_servers()),
           "'{}' has pipelines that share no gradient, and owners of layers invert for all copies",
           schedule.method);
   copies_.assign(n, 0);
-  const int per_placement = how.average_weights || how.servers ? 1 : how.pipelines;
+  const int per_placement = how.averages() || how.has_servers() ? 1 : how.pipelines;
   for (const Placement& p : schedule.placements) copies_[p.model_stage] += per_placement;
   parts_.resize(schedule.placements.size());
   for (std::size_t i = 0; i < parts_.size(); ++i) {

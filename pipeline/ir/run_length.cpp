@@ -79,8 +79,8 @@ int micro_ids_in_work(const Schedule& plan, int live_copies) {
 // workers then receive it before they come to the end of this extension.
 int granted_at_once(const Schedule& plan) {
   constexpr int kForMessage = 4, kAnyLead = 64;
-  const bool any = plan.lowering.staleness == kAnyStaleness;
-  const int under_way = 2 * plan.stages + (any ? kAnyLead : plan.lowering.staleness),
+  const bool any = plan.lowering.staleness() == kAnyStaleness;
+  const int under_way = 2 * plan.stages + (any ? kAnyLead : plan.lowering.staleness()),
             grain = std::max(1, run_grain(plan));
   const int wanted = 2 * (under_way + kForMessage);
   return (wanted + grain - 1) / grain * grain;

@@ -118,7 +118,7 @@ int updates_per_wave(const Schedule& schedule) {
 }
 
 bool updates_at_servers(const Schedule& schedule) {
-  return schedule.lowering.servers && schedule.version_rule != VersionRule::Wave;
+  return schedule.lowering.has_servers() && schedule.version_rule != VersionRule::Wave;
 }
 
 std::int64_t least_clock(int staleness, std::int64_t waves) {

@@ -224,21 +224,21 @@ Schedule lower(const Schedule& schedule, const Lowering& how) {
   s.lowering = how;
   s.lowering.flush = false;
   const bool asynchronous = is_asynchronous(s);
-  require(asynchronous || !how.servers,
+  require(asynchronous || !how.has_servers(),
           "servers take waves of updates; '{}' has no updates in its rows", s.method);
   const StageGraph graph(s, /*lowered=*/true);
   const Reductions reductions(s);
-  require(asynchronous || !how.average_weights,
+  require(asynchronous || !how.averages(),
           "weights are averaged after each update of an asynchronous method, such as "
           "pipedream; '{}' does not",
           s.method);
   for (Program& p : s.workers) {
-    p.prologue = with_messages(graph, reductions, p.prologue, how.average_weights);
-    p.body = with_messages(graph, reductions, p.body, how.average_weights);
-    p.drain = with_messages(graph, reductions, p.drain, how.average_weights);
+    p.prologue = with_messages(graph, reductions, p.prologue, how.averages());
+    p.body = with_messages(graph, reductions, p.body, how.averages());
+    p.drain = with_messages(graph, reductions, p.drain, how.averages());
   }
   if (!asynchronous) finish_step(s, reductions);
-  if (how.servers) add_waves(s);
+  if (how.has_servers()) add_waves(s);
   s.lowering.flush = !asynchronous;
   return s;
 }

@@ -244,7 +244,7 @@ class Auditor {
       fail(Code::Plan,
            "{} comes before the scalars are reduced:\n  {} needs REDUCE_SCALARS after {}",
            to_string(i), index_.describe(position), to_string(index_.at(summed)));
-    if (schedule_.lowering.average_weights && s.last_average < s.last_update)
+    if (schedule_.lowering.averages() && s.last_average < s.last_update)
       fail(Code::Plan, "{} comes before the weights of the one before are averaged:\n  {}\n  {}",
            to_string(i), index_.describe(s.last_update), index_.describe(position));
     waves_.update(position, s.updates);
@@ -265,7 +265,7 @@ class Auditor {
   // A version rule by micro-batches fixes the number of micro-batches that an update applies. Waves
   // fix it, too.
   void check_share(const Instr& i, int position) {
-    if (schedule_.version_rule == VersionRule::Newest && !schedule_.lowering.servers) return;
+    if (schedule_.version_rule == VersionRule::Newest && !schedule_.lowering.has_servers()) return;
     const int share = micros_per_update(schedule_);
     const StageState& s = stages_[i.stage];
     if (s.backwards == s.updates * share) return;

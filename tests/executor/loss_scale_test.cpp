@@ -223,7 +223,7 @@ TEST(LossScale, IsRefusedWhereAnUpdateCannotBeLeftOut) {
   };
   EXPECT_EQ(said([](TrainerOptions&) {}), "taken");
   EXPECT_THAT(said([](TrainerOptions& o) { o.method = "pipedream"; }),
-              testing::HasSubstr("'pipedream' updates stage by stage: use bf16"));
+              testing::HasSubstr("'pipedream' updates stage by stage. Choose --dtype bf16"));
   EXPECT_THAT(said([](TrainerOptions& o) { o.dtype = "fp16"; }),
               testing::HasSubstr("use --dtype bf16 or float32, or fp16-emulated"));
   EXPECT_THAT(said([](TrainerOptions& o) {

@@ -70,8 +70,8 @@ TEST(TrainPlan, StagesHaveTheKernelsOfTheirBackEnd) {
 // Gradients of linear weights have no memory besides their sums. The product writes the first
 // micro-batch's gradient into the sum and adds the others to it. If the product also computes the
 // gradient of the bias, that gradient has its own memory for all micro-batches but the first.
-class GradientSums : public testing::TestWithParam<bool> {};
-TEST_P(GradientSums, AreWhatProductsAddTo) {
+class SummedGradients : public testing::TestWithParam<bool> {};
+TEST_P(SummedGradients, AreWhatProductsAddTo) {
   const Graph graph = GetParam() ? fuse_bias_grad(model()) : model();
   CompileOptions options;
   options.first_block = {0};
@@ -106,7 +106,7 @@ TEST_P(GradientSums, AreWhatProductsAddTo) {
   options.half_backward = true;
   EXPECT_EQ(in_place(), 0) << "halves have kernels of two sizes";
 }
-INSTANTIATE_TEST_SUITE_P(TrainPlan, GradientSums, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(TrainPlan, SummedGradients, testing::Bool());
 
 // A product also computes the gradient of its bias, unless the product reads the terms of that
 // gradient rounded.

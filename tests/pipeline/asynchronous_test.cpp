@@ -125,7 +125,7 @@ TEST(Asynchronous, AveragesWeightsAfterEveryUpdate) {
       const Sizes sizes{.stages = stages, .micro_batches = method[9] ? 4 : 1, .steps = 20};
       Lowering how;
       how.pipelines = 4;
-      how.average_weights = true;
+      how.sharing = GroupAverage{};
       const Schedule plan = lower(generate(method, sizes), how);
       EXPECT_FALSE(holds(plan, Kind::ReduceGrad));
       EXPECT_EQ(verify(plan).versions, verify(lower(generate(method, sizes))).versions);
@@ -140,7 +140,7 @@ TEST(Asynchronous, AveragesWeightsAfterEveryUpdate) {
     }
   }
   Lowering how;
-  how.average_weights = true;
+  how.sharing = GroupAverage{};
   Schedule plan = lower(generate("pipedream", {.stages = 1, .micro_batches = 1, .steps = 4}), how);
   Program& row = plan.workers[0];
   row = {unroll(row), {}, 0, 0, {}};
@@ -253,7 +253,7 @@ TEST(RunLength, EveryLengthIsAsGeneratedFromTheLeastOn) {
       ASSERT_EQ(with_recompute(got), with_steps(with_recompute(plan), steps));
       ASSERT_EQ(lower(got), with_steps(lower(plan), steps));
       if (plan.version_rule != VersionRule::Wave) continue;
-      const Lowering servers = {.pipelines = 3, .servers = true, .staleness = 2};
+      const Lowering servers = {.pipelines = 3, .sharing = ParameterServers{2}};
       ASSERT_EQ(lower(got, servers), with_steps(lower(plan, servers), steps));
       ASSERT_EQ(run_grain(lower(got, servers)), 1);
     }

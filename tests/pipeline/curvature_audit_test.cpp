@@ -138,7 +138,7 @@ TEST_F(Corrupted, OwnersAreNamed) {
                       }),
               HasSubstr("is of round 1, in which this copy has none of the 3 layers of stage"));
   Schedule averaged = cycle;
-  averaged.lowering.average_weights = true;
+  averaged.lowering.sharing = GroupAverage{};
   EXPECT_THAT([&] { verify(averaged); },
               testing::ThrowsMessage<Error>(HasSubstr("owners of layers invert for all copies")));
 }

@@ -25,8 +25,7 @@ using Row = std::vector<Instr>;
 Lowering at_servers(int pipelines = 2, int staleness = 0) {
   Lowering how;
   how.pipelines = pipelines;
-  how.servers = true;
-  how.staleness = staleness;
+  how.sharing = ParameterServers{staleness};
   return how;
 }
 

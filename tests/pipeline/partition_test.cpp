@@ -139,8 +139,7 @@ Costs costs_of_blocks(int blocks) {
 Schedule plan_of(int staleness) {
   Lowering how;
   how.pipelines = 2;
-  how.servers = true;
-  how.staleness = staleness;
+  how.sharing = ParameterServers{staleness};
   return lower(generate("hetpipe", {.stages = 4, .micro_batches = 8, .steps = 12}), how);
 }
 
@@ -180,7 +179,7 @@ TEST(Partition, OfItsOwnHasPullsThatWaitForEveryStageTheyMeet) {
   costs = recut(costs, parse_partition("1,3/3,1"), {2, 2, {}, true});
   Lowering how;
   how.pipelines = 2;
-  how.servers = true;
+  how.sharing = ParameterServers{};
   const Schedule plan =
       lower(generate("hetpipe", {.stages = 2, .micro_batches = 3, .steps = 6}), how);
   SimulateOptions options;

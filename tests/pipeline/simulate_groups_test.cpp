@@ -35,7 +35,8 @@ Costs timed_devices() {
 Schedule plan_of(const Case& c, bool averages) {
   const Schedule s =
       generate("pipedream", {.stages = c.stages, .micro_batches = 1, .steps = c.steps});
-  return lower(s, {.pipelines = c.pipelines, .average_weights = averages});
+  const Sharing sharing = averages ? Sharing(GroupAverage{}) : Sharing(GradientSums{});
+  return lower(s, {.pipelines = c.pipelines, .sharing = sharing});
 }
 
 SimulateOptions straggling(const Case& c) {

@@ -25,8 +25,7 @@ using Row = std::vector<Instr>;
 Lowering at_servers(int pipelines = 2, int staleness = 0) {
   Lowering how;
   how.pipelines = pipelines;
-  how.servers = true;
-  how.staleness = staleness;
+  how.sharing = ParameterServers{staleness};
   return how;
 }
 
@@ -160,8 +159,8 @@ TEST(Waves, EveryPlanIsProvedAndReadBack) {
     PlanFacts facts{.micro_batches = m, .steps = k, .pipelines = 4, .staleness = 3};
     facts.version_rule = VersionRule::Wave;
     const Schedule csv = parse_plan(to_csv(s), "plan.csv", facts);
-    EXPECT_EQ(csv.lowering.servers, true) << at;
-    EXPECT_EQ(csv.lowering.staleness, 3) << at;
+    EXPECT_EQ(csv.lowering.has_servers(), true) << at;
+    EXPECT_EQ(csv.lowering.staleness(), 3) << at;
     EXPECT_EQ(verify(csv).global_staleness, report.global_staleness) << at;
   });
 }
@@ -240,12 +239,12 @@ TEST(Waves, AnUpdateWaitsForThePushOfTheWaveBefore) {
 
 TEST(Waves, OnlyServersHavePushesAndPulls) {
   Schedule s = lower(waves(2, 2, 3), at_servers(1));
-  s.lowering.servers = false;
+  s.lowering.sharing = GradientSums{};
   EXPECT_THAT([&] { verify(s); }, ThrowsMessage<Error>(HasSubstr(
                                       "0PUSH is for pipelines that meet at servers, and those "
                                       "of this plan do not:\n  worker 0 at step")));
   Schedule none = lower(waves(2, 2, 3));
-  none.lowering.servers = true;
+  none.lowering.sharing = ParameterServers{};
   EXPECT_THAT([&] { verify(none); }, ThrowsMessage<Error>(HasSubstr("but only 0 pull(s)")));
 }
 
@@ -258,9 +257,7 @@ TEST(Waves, WhoHasNoWavesIsRefused) {
                 ThrowsMessage<Error>(HasSubstr(unlowered.empty() ? why : unlowered)));
     Schedule told = lower(plan);
     told.lowering.pipelines = how.pipelines;
-    told.lowering.servers = how.servers;
-    told.lowering.average_weights = how.average_weights;
-    told.lowering.staleness = how.staleness;
+    told.lowering.sharing = how.sharing;
     EXPECT_THAT([&] { verify(told); }, says);
   };
   for (const Method& m : methods()) {
@@ -278,13 +275,9 @@ TEST(Waves, WhoHasNoWavesIsRefused) {
     }
   }
   const Schedule wave = waves(2, 4, 2);
-  Lowering both = at_servers();
-  both.average_weights = true;
-  refused(wave, both, "push to servers or average in groups, not both");
-  for (const bool averages : {false, true})
-    refused(wave, {.pipelines = 2, .average_weights = averages},
+  for (const Sharing& other : {Sharing(GradientSums{}), Sharing(GroupAverage{})})
+    refused(wave, {.pipelines = 2, .sharing = other},
             "'hetpipe' on 2 pipelines has versions by waves, which they push to servers");
-  refused(wave, {.staleness = 2}, "staleness 2 is of pipelines that push to servers");
   refused(wave, at_servers(2, -2), "staleness must be at least 0 waves, or -1 for any, got -2");
   EXPECT_NO_THROW(verify(lower(wave, at_servers(1))));
   const PlanFacts facts{.version_rule = VersionRule::Wave};

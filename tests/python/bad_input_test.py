@@ -105,7 +105,7 @@ class Options(TrainCase):
             (("--batch-size", 10), "--batch-size 10 is not divided by --micro-batches 4"),
             (("--pipeline", "pipedream", "--micro-batches", 4),
              "'pipedream' updates 4 times per step of 4 micro-batches.* 1 micro-batch"),
-            (("--staleness", 1), "--staleness 1 is of pipelines that share weights over servers.*; '1f1b' on 1 has none"),
+            (("--staleness", 1), "--staleness 1 needs pipelines that share weights over servers.* Leave it out for '1f1b' on 1"),
             (("--pipeline", "1f2b"), "1f2b.*1f1b"),
             (("--pipeline", "gems", "--micro-batches", 1), "gems takes an even M >= 2 micro-batches, got M = 1"),
             (("--devices", "pipe_2_2"), r"pipe_2_2.*4.*2"),

@@ -207,9 +207,9 @@ class Hetpipe(TrainCase):
             (("--pipeline", "hetpipe", "--micro-batches", 0, "--wave", 0), "--wave must be >= 1, got 0"),
             (("--pipeline", "hetpipe", "--staleness", -2), "--staleness.*-2"),
             (("--pipeline", "hetpipe", "--staleness", 10**11), "--staleness must be <= 1048576, got 100000000000"),
-            (("--pipeline", "1f1b", "--staleness", 2), "--staleness 2 is of pipelines that share weights over servers"),
-            (("--pipeline", "hetpipe", "--preduce"), "'hetpipe' shares weights over servers .*leave --preduce out"),
-            (("--pipeline", "hetpipe", "--adpsgd"), "leave --adpsgd out"),
+            (("--pipeline", "1f1b", "--staleness", 2), "--staleness 2 needs pipelines that share weights over servers"),
+            (("--pipeline", "hetpipe", "--preduce"), "'hetpipe' shares weights over servers.* Leave --preduce out"),
+            (("--pipeline", "hetpipe", "--adpsgd"), "Leave --adpsgd out"),
         ):
             with self.subTest(options=options):
                 self.refused_in_plan((2, 2), *options, "--steps", 2, says=says)

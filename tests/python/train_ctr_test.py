@@ -127,7 +127,7 @@ class Tables(CtrCase):
         self.refused((1, 1), "--optimizer", "adam", "--lazy-rows", "--dense-tables",
                      says="lazy_rows goes by the rows of a table's gradient, and dense_tables wants it whole")
         self.refused((2, 1), "--optimizer", "adam", "--lazy-rows", "--pipeline", "dp", "--sync-method", "ps",
-                     says="lazy_rows is of workers' own updates, and with --sync-method ps servers make them")
+                     says="--sync-method ps needs updates of whole tables, but lazy_rows updates only rows that were read")
 
 
 class Options(CtrCase):
