@@ -190,8 +190,8 @@ class SharedSamples final : public RowSource {
     const auto post = [&](void* data, std::size_t bytes) {
       const int from = set_.readers[0].worker;
       const auto what = [&] {
-        return fmt::format("the next samples of '{}', which worker {} reads for all", order(),
-                           from);
+        return fmt::format("the next samples of '{}', which worker {} reads for all workers",
+                           order(), from);
       };
       comm::Transport& links = *set_.links;
       links.wait(*links.recv(from, tag(set_.me), data, bytes), what);

@@ -240,7 +240,7 @@ void Trainer::begin_run(std::int64_t steps) {
   require(steps >= 1, "a run needs at least one step, got {}", steps);
   require(
       !is_asynchronous() || steps < std::numeric_limits<int>::max() / plan_.options.micro_batches,
-      "a run of {} steps is too long; drain in between", steps);
+      "a run of {} steps is too long; drain the pipeline in between", steps);
   run_left_ = steps;
   if (is_asynchronous()) begin_asynchronous(static_cast<int>(steps));
 }

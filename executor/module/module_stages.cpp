@@ -55,7 +55,7 @@ Event ModuleStages::run(const Instr& instr, int step) {
   } else if (instr.kind == Kind::ReduceScalars) {
     for (Shared& shared : shared_) join(shared);
     spread();
-    const auto what = [&] { return fmt::format("losses of step {}", step); };
+    const auto what = [&] { return fmt::format("the losses of step {}", step); };
     comm::sum_f64(transport_, group_, scalars_.data(), scalars_.size(),
                   {comm::make_tag(kScalarTag, 0, 0, 0, step), what});
   } else if (instr.kind != Kind::Update) {  // the owner changes the weights

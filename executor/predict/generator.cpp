@@ -187,7 +187,7 @@ Array Generator::generate(const ArrayView& ids, const GenerateOptions& options) 
           "{} tokens and {} new ones do not fit in {} (length= of save_generator)", given,
           options.tokens, length());
   require(options.temperature >= 0 && std::isfinite(options.temperature),
-          "temperature must be at least 0, got {}", options.temperature);
+          "temperature must be finite and at least 0, got {}", options.temperature);
   const auto* const from = static_cast<const std::int32_t*>(ids.data);
   for (std::int64_t i = 0; i < rows * given; ++i) {
     require(from[i] >= 0 && from[i] < words(),

@@ -287,8 +287,8 @@ void SafetensorsFile::check_cover(std::int64_t data_bytes) const {
   for (const TensorEntry* t : in_order) {
     if (t->begin != end)
       fail(Code::Io,
-           "{}: tensor '{}' begins at byte {}, expected byte {}, where the one before ends; the "
-           "file is damaged",
+           "{}: tensor '{}' begins at byte {}, expected byte {}, where the previous tensor ends; "
+           "the file is damaged",
            path(), t->name, t->begin, end);
     end = t->end;
   }

@@ -121,7 +121,7 @@ class Generate(unittest.TestCase):
             ("Generator: 5 tokens and 6 new ones do not fit in 10", lambda: generator(cases.prompt(), 6)),
             ("Generator: ids are whole numbers [B, T], got float64[2]", lambda: generator([1.0, 2.0], 3)),
             ("row 1 has token 999 at position 0; the model knows tokens 0 to 36", lambda: generator([[1, 2], [999, 3]], 3)),
-            ("temperature must be at least 0, got -1", lambda: generator(cases.prompt(), 2, temperature=-1)),
+            ("temperature must be finite and at least 0, got -1", lambda: generator(cases.prompt(), 2, temperature=-1)),
             ("tokens is a whole number of at least 0, got 2.5", lambda: generator(cases.prompt(), 2.5)),
             ("length must be from 2 to the model's 80 positions, got 81",
              lambda: ht.models.save_generator("m", model, checkpoint, length=81)),
