@@ -149,12 +149,13 @@ CurvaturePlan plan_curvature(const Graph& graph, const Kfac& kfac, const Schedul
   how.rule = parse_fill_rule(kfac.fill);
   how.makers = parse_inverse_makers(kfac.inverses);
   const bool filled = how.rule != FillRule::After;
-  require(
-      filled || kfac.costs.empty(),
-      "costs of K-FAC are for fill best and wrap, which place its work by them; fill {} does not",
-      kfac.fill);
+  require(filled || kfac.costs.empty(),
+          "costs of K-FAC apply only to fill best and wrap, which place its work by cost, got fill "
+          "{}; remove the costs or change fill",
+          kfac.fill);
   require(filled || kfac.replan == 0,
-          "replan is of fill best and wrap, which place K-FAC's work by costs; fill {} does not",
+          "replan applies only to fill best and wrap, which place K-FAC's work by cost, got fill "
+          "{}; remove replan or change fill",
           kfac.fill);
   if (filled)
     plan.costs = kfac.costs.empty() ? costs_by_flops(graph, first_block, micro_batch)

@@ -398,7 +398,7 @@ TEST(Cli, BoundsEveryNumber) {
   const Outcome waits =
       hetu("rehearse 1f1b --stages 2 --micro-batches 2 --forward 1e15 --time-unit 1s --repeat 1");
   EXPECT_EQ(waits.status, 2) << waits.out;
-  EXPECT_THAT(waits.err, HasSubstr("at most a day is rehearsed"));
+  EXPECT_THAT(waits.err, HasSubstr("a rehearsal takes at most a day"));
 }
 
 }  // namespace

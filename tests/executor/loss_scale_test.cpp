@@ -230,14 +230,14 @@ TEST(LossScale, IsRefusedWhereAnUpdateCannotBeLeftOut) {
                 o.dtype = "tf32";
                 o.loss_scale = "dynamic";
               }),
-              testing::HasSubstr("--dtype tf32 wants the matrix units of a GPU, and --device is"));
+              testing::HasSubstr("--dtype tf32 needs the matrix units of a GPU, but --device is"));
   EXPECT_THAT(said([](TrainerOptions& o) { o.loss_scale = "much"; }),
-              testing::HasSubstr("--loss-scale is dynamic, or a number"));
+              testing::HasSubstr("--loss-scale must be dynamic or a fixed number"));
   EXPECT_THAT(said([](TrainerOptions& o) {
                 o.dtype = "bf16-emulated";
                 o.loss_scale = "8";
               }),
-              testing::HasSubstr("--loss-scale is of --dtype fp16 and fp16-emulated"));
+              testing::HasSubstr("--loss-scale applies only to --dtype fp16 and fp16-emulated"));
 }
 
 }  // namespace

@@ -142,7 +142,7 @@ void expect_refused(const Setting& s, const std::string& words) {
 TEST(ServerTables, WhatDoesNotGoWithThemIsRefused) {
   Setting s = setting();
   s.model.tied = true;
-  expect_refused(s, "nothing else may read it; it is read by");
+  expect_refused(s, "so it must be read by one embedding and nothing else; it is read by");
   s = setting();
   s.method = "pipedream";
   s.stages = 2;
@@ -207,10 +207,9 @@ TEST(ServerTables, ARowThatTheTableHasNotIsNamed) {
       Tokens batch = batch_of(s, 0);
       batch.ids[3] = wrong;
       EXPECT_THAT([&] { trainer.train(part_of(s, batch, 0)); },
-                  ThrowsMessage<Error>(
-                      HasSubstr(fmt::format("field 'ids' asks table 'embedding' for row {}; it has "
-                                            "rows 0 to 332",
-                                            wrong))));
+                  ThrowsMessage<Error>(HasSubstr(fmt::format(
+                      "field 'ids' requests row {} of table 'embedding', which has rows 0 to 332",
+                      wrong))));
     }
   };
   EXPECT_EQ(on_worker_threads(1, work), "");

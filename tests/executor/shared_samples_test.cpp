@@ -372,8 +372,8 @@ TEST(SharedSamples, EqualSlicesAreWarnedOfOnce) {
     EXPECT_EQ(on_worker_threads(3, work), "");
     const std::string said = testing::internal::GetCapturedStderr();
     const std::string line =
-        "own items of 6: pipelines 0 and 1 get the same 2 samples in the first step; each should "
-        "have samples of its own: a step takes 6 different ones (3 pipelines x 2)";
+        "own items of 6: pipelines 0 and 1 get the same 2 samples in the first step; each pipeline "
+        "should get different samples, 6 in all per step (3 pipelines x 2)";
     const auto at = said.find(line);
     EXPECT_EQ(at != std::string::npos, equal) << said;
     if (equal) {

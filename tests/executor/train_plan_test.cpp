@@ -293,7 +293,7 @@ TEST(TrainPlan, OfAUsersOwnRowsIsForNoShorterRun) {
   Trainer trainer(model(), {}, options, *links[0]);
   EXPECT_THAT([&] { trainer.begin_run(19); },
               testing::ThrowsMessage<Error>(testing::HasSubstr(
-                  "the plan has rows of 20 steps without a flush, a run of 19 is shorter")));
+                  "the plan has 20 steps without a flush, but the run has only 19")));
 }
 
 TEST(TrainPlan, OfValidationHasForwardsAlone) {

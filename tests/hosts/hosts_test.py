@@ -95,8 +95,8 @@ class Readme(HostsCase):
             self.check(self.hosts.run(host, "mkdir", "-p", "/dev/shm/own"))
         done = self.on_w0(self.words(BERT, *self.bert("--steps", 3, "--checkpoint", "/dev/shm/own/saved")))
         self.assertEqual(done.returncode, 4, done.stderr)
-        self.assertIn("train_bert.py: /dev/shm/own/saved: worker 2 on w1 does not see what worker 0 on w0 writes there; "
-                      "give a folder that all hosts share\n", done.stderr)
+        self.assertIn("train_bert.py: /dev/shm/own/saved: worker 2 on w1 does not see a file that worker 0 on w0 wrote "
+                      "there; use a folder that all hosts share\n", done.stderr)
         self.assertNotIn("TRAIN", done.stdout)
         for host in ("w0", "w1"):
             self.assertEqual(self.hosts.run(host, "ls", "-A", "/dev/shm/own").stdout, "")

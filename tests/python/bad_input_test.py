@@ -102,7 +102,7 @@ class Options(TrainCase):
 
     def test_under_heturun(self):
         for number, (options, says) in enumerate([
-            (("--batch-size", 10), "--batch-size 10 is not divided by --micro-batches 4"),
+            (("--batch-size", 10), "--batch-size 10 is not a multiple of --micro-batches 4"),
             (("--pipeline", "pipedream", "--micro-batches", 4),
              "'pipedream' updates 4 times per step of 4 micro-batches.* 1 micro-batch"),
             (("--staleness", 1), "--staleness 1 needs pipelines that share weights over servers.* Leave it out for '1f1b' on 1"),
@@ -124,7 +124,8 @@ class Options(TrainCase):
         for grid, workers in (((1, 1), "1 worker;"), (PAIR, "2 workers;")):
             with self.subTest(grid=grid):
                 self.refused(grid, "--model", model, "--steps", 1, "--checkpoint", self.folder / "saved",
-                             says=rf"host \S+ has \d+\.\d GiB of memory, the plan needs \d{{4,}}\.\d GiB there \({workers}")
+                             says=rf"host \S+ has \d+\.\d GiB of memory, but the plan needs \d{{4,}}\.\d GiB there "
+                                  rf"\({workers}")
         self.assertFalse((self.folder / "saved").exists())
         self.assertLess(time.monotonic() - since, MANY_S / 2)
 

@@ -203,7 +203,7 @@ class Checkpoints(InFolder):
         try:
             while "0" not in (line := first.stdout.readline()):
                 self.assertTrue(line, "the first job ended early")
-            with self.assertRaisesRegex(OSError, f"process {first.pid} on host .* saves there; wait .* choose another"):
+            with self.assertRaisesRegex(OSError, f"process {first.pid} on host .* is saving there; wait .* choose another"):
                 next(iter(self.executor().run("t", steps=1, checkpoint=own)))
             first.kill()
         finally:

@@ -58,9 +58,9 @@ class HetpipeCuts(TrainCase):
             (("--partition", "3,3/2,4/1,5"), "--partition 3,3/2,4/1,5: 3 lists for 2 pipelines"),
             (("--partition", "2,2,2"), "--partition 2,2,2: 3 numbers for 2 stages"),
             (("--speed", "1,0.5,1"), "--speed: 3 numbers for 4 workers; give 1, 2 or 4"),
-            (("--partition", "times"), "--partition times: no times of blocks are known; give --costs FILE"),
+            (("--partition", "times"), "--partition times: the times of blocks are missing; give --costs FILE"),
             (("--speed", "1,0.5", "--memory-limit", "100KiB"),
-             r"no cut of 6 blocks into 2 stages keeps each worker of pipeline 0 to 102400 bytes; .* needs \d+ bytes"),
+             r"no cut of 6 blocks into 2 stages keeps every worker of pipeline 0 within 102400 bytes; .* needs \d+ bytes"),
         ):
             with self.subTest(options=options):
                 self.refused_in_plan((2, 2), *HETPIPE, *options, "--steps", 2, says=says)

@@ -182,7 +182,8 @@ class Updates(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for _ in job_of(ht.optim.SGD(RATE)).run("train", steps=2, checkpoint=folder):
                 pass
-            with self.assertRaisesRegex(OSError, "has no 'w0#input_inverse' .*; it is of another model or optimizer"):
+            with self.assertRaisesRegex(OSError, "has no 'w0#input_inverse' .*; the checkpoint belongs to another model or "
+                                                 "optimizer"):
                 for _ in job_of(kfac(every=3)).run("train", until=STEPS, checkpoint=folder, resume=True):
                     pass
 

@@ -440,7 +440,7 @@ class Threads(unittest.TestCase):
         left = job.run(steps=50)
         next(left)
         left.close()
-        with self.assertRaisesRegex(ValueError, "a run is under way: 49 of its steps are to come"):
+        with self.assertRaisesRegex(ValueError, "a run is in progress: 49 of its steps remain"):
             list(job.run(steps=1))
 
 

@@ -153,8 +153,9 @@ class Refused(unittest.TestCase):
         whole = {"method": "1f1b", "batch_size": 8, "micro_batches": 4}
         _hetu.check_training_options(whole)
         _hetu.check_training_options({"method": "pipedream", "batch_size": 7})  # one micro-batch by default
-        for change, says in (({"batch_size": 10}, "--batch-size 10 is not divided by --micro-batches 4; choose a multiple"),
-                             ({"batch_size": 10, "micro_batches": None}, "is not divided by --micro-batches 4"),
+        for change, says in (({"batch_size": 10},
+                              "--batch-size 10 is not a multiple of --micro-batches 4; choose a multiple"),
+                             ({"batch_size": 10, "micro_batches": None}, "is not a multiple of --micro-batches 4"),
                              ({"batch_size": 0}, "--batch-size must be >= 1, got 0")):
             with self.subTest(says), self.assertRaisesRegex(ValueError, re.escape(says)):
                 _hetu.check_training_options({**whole, **change})

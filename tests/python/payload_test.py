@@ -65,7 +65,8 @@ class Payload(unittest.TestCase):
         for more, message in [(["--payload", "one-byte:p2p", "--checkpoint", "saved"], "--checkpoint is refused"),
                               (["--payload", "one-byte:p2p", "--compare-single"], "--compare-single is refused"),
                               (["--payload", "two"], "invalid choice: 'two'"),
-                              (["--payload", "one-byte:both", "--preduce", "--pipeline", "pipedream"], "not of those that")]:
+                              (["--payload", "one-byte:both", "--preduce", "--pipeline", "pipedream"],
+                               "but these average weights")]:
             done = self.start(*more)
             self.assertNotEqual(done.returncode, 0, done.stdout)
             self.assertIn(message, done.stdout + done.stderr)

@@ -146,7 +146,7 @@ class Bits(unittest.TestCase):
             weight = ht.load(folder)(np.eye(16, dtype=np.float32)).T
             np.testing.assert_allclose(found, x @ weight.T, rtol=1e-5)
             other = ht.ops.linear(hidden, cases.weight("none", 3, 16))
-            with self.assertRaisesRegex(OSError, "has no 'none'; it is of another model"):
+            with self.assertRaisesRegex(OSError, "has no 'none'; the checkpoint belongs to another model"):
                 ht.save(folder, [other], checkpoint=self.folder / "checkpoint")
 
 
@@ -313,7 +313,7 @@ class Refusals(unittest.TestCase):
             (lambda: model(), r"field 'x' is missing; the model reads 'x' float32"),
             (lambda: model(x, x), "give arrays by name: x="),
             (lambda: model(x.astype(np.complex64)), "field 'x': complex64 cannot be float32"),
-            (lambda: model(x=x[:, 0]), r"field 'x' is float32\[37, 5, 4\], the model reads float32\[B, 2, 5, 4\]"),
+            (lambda: model(x=x[:, 0]), r"field 'x' is float32\[37, 5, 4\], but the model reads float32\[B, 2, 5, 4\]"),
             (lambda: model(x=np.array(["a"] * 37)), "field 'x': <U1 cannot be float32"),
         ]:
             with self.subTest(why=why):
@@ -328,7 +328,8 @@ class Refusals(unittest.TestCase):
                 (lambda: broken.mkdir() or (broken / "manifest.json").write_text("{}"), "not a manifest, or damaged"),
                 (lambda: copy(good, broken, graph=lambda text: text.replace("gelu", "relu")),
                  "graph.txt: its checksum is .*, the manifest states .*; the file is damaged"),
-                (lambda: copy(good, broken, version=2), "a model of version 2, this build reads 1; save it again"),
+                (lambda: copy(good, broken, version=2),
+                 "the model has version 2, but this build reads version 1; save it again"),
                 (lambda: copy(good, broken) or (broken / "graph.txt").unlink(), "graph.txt: cannot be opened"),
                 (lambda: copy(good, broken) or (broken / "stage-0.safetensors").write_bytes(b"12"), "stage-0.safetensors"),
             ]:
@@ -336,7 +337,7 @@ class Refusals(unittest.TestCase):
                 with self.subTest(why=why):
                     self.refused(lambda: ht.load(other), why, OSError)
         self.refused(lambda: ht.load(self.folder / "checkpoint"),
-                     "a checkpoint without a graph, which job.save", OSError)
+                     "this checkpoint has no graph; save the model with job.save", OSError)
         self.refused(lambda: ht.load("/nowhere/at/all"), "/nowhere/at/all: holds no checkpoint", OSError)
         done = subprocess.run([PROGRAM, self.folder / "checkpoint", "1", ".", "."], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr.count("\n")), (4, 1), done.stderr)

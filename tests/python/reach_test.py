@@ -168,11 +168,11 @@ class Weights(unittest.TestCase):
         for devices in (None, "threads:1x2"):
             job = build(devices)
             for says, method, asked in (
-                ("gradients: no step was done", "gradients", None),
+                ("gradients: no step has been run yet", "gradients", None),
                 ("weights: the model has no 'w'; it has: block0/w, block0/b", "weights", ["w"]),
                 ("a list of names is wanted, got the text 'w'", "weights", "w"),
                 ("set_weights: the model has no 'w'", "set_weights", {"w": 1}),
-                ("set_weights: 'block0/w' is [3, 3], given is [3]", "set_weights", {"block0/w": [1, 2, 3]}),
+                ("set_weights: 'block0/w' has shape [3, 3], got [3]", "set_weights", {"block0/w": [1, 2, 3]}),
                 ("set_weights: 'block0/b': an array of numbers is wanted", "set_weights", {"block0/b": "abc"}),
             ):
                 with self.subTest(says, devices=devices), self.assertRaises(ValueError) as caught:
@@ -185,7 +185,7 @@ class Weights(unittest.TestCase):
         job = build("threads:1x2", "pipedream", 1)
         for step in job.run(steps=4):
             if step.index == 0:
-                with self.assertRaisesRegex(ValueError, "a look at weights wants a drained pipeline, and 3 steps"):
+                with self.assertRaisesRegex(ValueError, "reading weights needs a drained pipeline, but 3 steps"):
                     _hetu.weights(job.job.trainers[0], [], job.transport)  # this worker refuses before it contacts any other
 
 
@@ -222,8 +222,8 @@ class Processes(unittest.TestCase):
         self.assertEqual(seen[0][6]["block3/b"], [1, 2, 3])
         for row in seen:
             self.assertEqual(row[5:], seen[0][5:])
-            self.assertRegex(row[4], r"^look\.py:\d+: set_weights: every worker calls it with the same; worker 0 gave "
-                                     r"'block0/b' \(.*\), worker 1 gave 'block0/b' \(")
+            self.assertRegex(row[4], r"^look\.py:\d+: set_weights: every worker must pass the same arguments; worker 0 "
+                                     r"passed 'block0/b' \(.*\), worker 1 passed 'block0/b' \(")
         self.assertEqual(sorted(set(seen[0][3]) | set(seen[1][3])), sorted(seen[0][6]))
         self.assertEqual((seen[0][3], seen[1][3]), (seen[2][3], seen[3][3]))
         self.assertEqual([list(look) for look in seen[0][5]], [[f"block{i}/{n}" for i in range(4) for n in ("w", "b")]] * 3)

@@ -291,7 +291,8 @@ class Tool(TrainCase):
         self.assertRegex(self.hetu("diff", first, third, code=1), r"0 of 234 tensors equal, bit for bit; largest difference")
         self.model.write_text(self.model.read_text().replace('"intermediate_size": 64', '"intermediate_size": 48'))
         self.refused((1, 2), "--steps", 3, "--checkpoint", first, "--resume", status=4,
-                     says=r"'bert.encoder.layer.\d.intermediate.dense.weight' is \[64, 32\], the model wants \[48, 32\]")
+                     says=r"'bert.encoder.layer.\d.intermediate.dense.weight' is \[64, 32\], but the model expects "
+                          r"\[48, 32\]")
         self.hetu("diff", first, self.folder / "nowhere", code=2)
 
 

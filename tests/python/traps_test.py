@@ -303,11 +303,11 @@ class Traps(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             list(job.run(checkpoint=pathlib.Path(folder) / "ckpt"))
             two = ht.models.Gpt.from_config("tiny", n_layer=2)
-            for model, says in ((two, r"has no 'transformer\.h\.1\..*of another model"),
+            for model, says in ((two, r"has no 'transformer\.h\.1\..*belongs to another model"),
                                 (job, r"save_generator: a model of the next token is wanted, such as Gpt, got a hetu\.")):
                 with self.assertRaisesRegex((OSError, ValueError), rf"^traps_test\.py:\d+: .*{says}"):
                     ht.models.save_generator(f"{folder}/generator", model, f"{folder}/ckpt", length=8)
-            with self.assertRaisesRegex(OSError, r"^traps_test\.py:\d+: Generator: .*a checkpoint without a graph"):
+            with self.assertRaisesRegex(OSError, r"^traps_test\.py:\d+: Generator: .*this checkpoint has no graph"):
                 ht.models.Generator(f"{folder}/ckpt")
             with self.assertRaisesRegex(ValueError, r"^traps_test\.py:\d+: .*holds a checkpoint already"):
                 list(job.run(checkpoint=f"{folder}/ckpt"))

@@ -267,7 +267,7 @@ class Weights(unittest.TestCase):
         self.assertEqual(self.load(str(self.file), extra="more").extra, ["more"])
         write(self.file, {**weights, "head.bias": (np.ones(3, np.uint8), "U8")})
         self.loss()
-        with self.assertRaisesRegex(OSError, "tensor 'head.bias' is U8; weights are float32, float16 or bfloat16"):
+        with self.assertRaisesRegex(OSError, "tensor 'head.bias' is U8; weights must be float32, float16 or bfloat16"):
             ht.load_weights(str(self.file))
 
     def test_an_exported_checkpoint_comes_back(self):
