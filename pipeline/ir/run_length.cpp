@@ -21,7 +21,7 @@ Schedule with_flushes(const Schedule& synchronous, int steps) {
                           ? "pushes waves of updates to servers by itself; remove --sync-method ps"
                       : holds(synchronous, Kind::Update)
                           ? "updates after its backwards, without a flush"
-                      : synchronous.half_micros ? "has backwards by half micro-batches"
+                      : synchronous.half_micros ? "splits backwards into half micro-batches"
                       : synchronous.placements.size() != synchronous.workers.size()
                           ? "has several stages on a worker"
                           : nullptr;

@@ -16,7 +16,7 @@ TEST(ChooseCommand, RanksUnderALimit) {
   const Outcome o = hetu("choose --stages 4 --micro-batches 8 --memory-limit 2.5 --top 3");
   ASSERT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("\n   1  v-min M=8 "));
-  EXPECT_THAT(o.out, HasSubstr("refused, as:\n"));
+  EXPECT_THAT(o.out, HasSubstr("refused, for these reasons:\n"));
   EXPECT_THAT(o.out, HasSubstr("plan needs more activations than the limit of 2.5"));
   const Outcome two =
       hetu("choose --stages 4 --methods gpipe,1f1b --micro-batches 4,8 --format json");
