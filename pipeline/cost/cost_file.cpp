@@ -165,7 +165,8 @@ Costs from_json(const json& in, const std::string& origin) {
   Costs costs;
   costs.unit = "ms";
   costs.per_worker = false;
-  if (!in.contains("stages")) wrong(origin, "'stages' is missing: a list with one entry per stage");
+  if (!in.contains("stages"))
+    wrong(origin, "'stages' is missing; it must be a list with one entry per stage");
   costs.stages.clear();
   for (const json& s : list(in, "stages", origin))
     costs.stages.push_back(

@@ -90,7 +90,7 @@ void check(const NodeTimeline& node) {
   const std::size_t forwards = count_of(node, kForward), backwards = count_of(node, kBackward);
   require(forwards > 0, "{}: no '{}' in the last iteration", node.origin, kForward);
   require(forwards == backwards,
-          "{}: {} of '{}' but {} of '{}'; each micro-batch needs one of both", node.origin,
+          "{}: {} of '{}' but {} of '{}'; each micro-batch needs one of each", node.origin,
           forwards, kForward, backwards, kBackward);
 }
 

@@ -63,7 +63,7 @@ class Reader {
   }
   // Decodes a little-endian two's complement number.
   std::int64_t signed_of(std::size_t bytes) {
-    if (bytes > 8) stop("a number of more than 8 bytes");
+    if (bytes > 8) stop("a number has more than 8 bytes");
     if (bytes == 0) return 0;
     const auto shift = static_cast<int>(64 - 8 * bytes);
     return static_cast<std::int64_t>(unsigned_of(bytes) << shift) >> shift;
@@ -189,7 +189,7 @@ class Reader {
       }
       case 'u': {
         std::vector<Slot> parts = pop_marked();
-        if (parts.size() % 2 != 0) stop("a key without a value");
+        if (parts.size() % 2 != 0) stop("a key has no value");
         Slot& dictionary = top(json::value_t::object);
         for (std::size_t i = 0; i < parts.size(); i += 2)
           set(dictionary, parts[i].value, std::move(parts[i + 1]));

@@ -241,9 +241,9 @@ std::vector<std::string> HtmlWriter::notes() const {
     }
   }
   if (both_ways)
-    notes.push_back("bar on top: runs down the workers; below: up");
+    notes.push_back("bar at the top: runs down the workers; at the bottom: runs up");
   else if (several)
-    notes.push_back("bar on top: the worker's first stage; below: its last");
+    notes.push_back("bar at the top: the worker's first stage; at the bottom: its last stage");
   if (peaks) notes.push_back("peak: activations held at once, in micro-batches");
   return notes;
 }
