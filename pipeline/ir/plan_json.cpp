@@ -131,7 +131,7 @@ void read_placements(const Reader& in, const std::string& origin, Schedule& s) {
     const Reader p(v, fmt::format("{}: placement {}", origin, s.placements.size()),
                    {"id", "workers", "model_stage", "replica"});
     if (p.integer("id", -1, 0) != static_cast<int>(s.placements.size()))
-      p.wrong("placements stand in the order of their 'id', from 0");
+      p.wrong("placements must be in the order of their 'id', starting at 0");
     s.placements.push_back(
         {p.integers("workers"), p.integer("model_stage", 0, 0), p.integer("replica", 0, 0)});
   }
@@ -140,8 +140,10 @@ void read_placements(const Reader& in, const std::string& origin, Schedule& s) {
   const int count = static_cast<int>(s.placements.size());
   for (const Placement& p : s.placements)
     if (p.model_stage >= count || p.replica >= count)
-      in.wrong(fmt::format("model stage {}, replica {} does not fit {} placements", p.model_stage,
-                           p.replica, count));
+      in.wrong(
+          fmt::format("model stage {} and replica {} must both be below the number of placements, "
+                      "{}",
+                      p.model_stage, p.replica, count));
 }
 
 void read_workers(const Reader& in, const std::string& origin, Schedule& s) {

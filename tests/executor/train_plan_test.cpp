@@ -281,9 +281,8 @@ TEST(TrainPlan, OfAUsersOwnRowsIsAsLongAsTheyCanBe) {
   for (Program& p : options.plan->workers) p = {unroll(p), {}, 0, 0, {}};
   const TrainPlan flat = make_plan(model(), {}, options, {1, 2});
   EXPECT_EQ(flat.of_run(20).steps, 20);
-  EXPECT_THAT(
-      [&] { flat.of_run(25); },
-      testing::ThrowsMessage<Error>(testing::HasSubstr("the plan's 20 step(s) cannot become 25")));
+  EXPECT_THAT([&] { flat.of_run(25); }, testing::ThrowsMessage<Error>(testing::HasSubstr(
+                                            "a plan of 20 step(s) can't be changed to 25 steps")));
 }
 
 TEST(TrainPlan, OfAUsersOwnRowsIsForNoShorterRun) {

@@ -54,7 +54,7 @@ class HetpipeCuts(TrainCase):
 
     def test_what_does_not_fit(self):
         for options, says in (
-            (("--partition", "3,2"), "--partition 3,2: 5 blocks in all, and the model has 6"),
+            (("--partition", "3,2"), "--partition 3,2: 5 blocks in total, but the model has 6"),
             (("--partition", "3,3/2,4/1,5"), "--partition 3,3/2,4/1,5: 3 lists for 2 pipelines"),
             (("--partition", "2,2,2"), "--partition 2,2,2: 3 numbers for 2 stages"),
             (("--speed", "1,0.5,1"), "--speed: 3 numbers for 4 workers; give 1, 2 or 4"),
@@ -65,7 +65,7 @@ class HetpipeCuts(TrainCase):
             with self.subTest(options=options):
                 self.refused_in_plan((2, 2), *HETPIPE, *options, "--steps", 2, says=says)
         self.refused_in_plan((2, 2), "--pipeline", "1f1b", "--micro-batches", 4, "--partition", "3,3/2,4", "--steps", 2,
-                             says=r"--partition 3,3/2,4: pipelines that are cut each in its own way .*\(hetpipe on 2 and")
+                             says=r"--partition 3,3/2,4: different lists per pipeline need hetpipe on at least 2 pipelines")
         self.refused((2, 2), *HETPIPE, "--partition", "halves", "--steps", 2, says="--partition.*'halves'")
 
 

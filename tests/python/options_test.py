@@ -141,7 +141,7 @@ class Refused(unittest.TestCase):
                              ({"threads": 1 << 70}, "--threads: 1180591620717411303424 is larger"),
                              ({"concat": "halfing"}, "--concat: unknown 'halfing'; known: direct, doubling"),
                              ({"with_recompute": "yes"}, "--with-recompute must be true or false, got 'yes'"),
-                             ({"sync": "never"}, "--sync: unknown place of reductions 'never'"),
+                             ({"sync": "never"}, "--sync: unknown placement of gradient sums 'never'"),
                              ({"memory_limit": "4GB"}, "'4GB' is no size")):
             with self.subTest(says), self.assertRaisesRegex(ValueError, re.escape(says)):
                 options.check("training", values)
@@ -159,7 +159,7 @@ class Refused(unittest.TestCase):
                              ({"batch_size": 0}, "--batch-size must be >= 1, got 0")):
             with self.subTest(says), self.assertRaisesRegex(ValueError, re.escape(says)):
                 _hetu.check_training_options({**whole, **change})
-        with self.assertRaisesRegex(ValueError, "--backward and --input-grad or --weight-grad exclude each other"):
+        with self.assertRaisesRegex(ValueError, "--backward can't be combined with --input-grad or --weight-grad"):
             options.check("plan", {"backward": 1, "input_grad": 2})
 
     def test_micro_batches_are_a_number_on_both_sides(self):

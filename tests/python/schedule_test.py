@@ -86,7 +86,7 @@ class Plans(unittest.TestCase):
         for kind in ("PUSH", "PULL"):
             self.assertEqual(sum(e["kind"] == kind for e in events), 2 * 4 * 6)
         self.assertIn("0PUSH", schedule.lower(wave, sync_method="hetpipe").rows[0])
-        for options, why in (({"sync_method": "allreduce"}, "'hetpipe' on 2 pipelines has versions by waves"),
+        for options, why in (({"sync_method": "allreduce"}, "'hetpipe' on 2 pipelines has weight versions by waves"),
                              ({"staleness": -2}, "staleness must be")):
             with self.assertRaisesRegex(ValueError, why):
                 schedule.simulate(wave, pipelines=2, **options)
