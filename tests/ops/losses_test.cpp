@@ -147,7 +147,7 @@ TEST(Losses, SayWhatIsWrong) {
   EXPECT_THAT([&] { ops::softmax_cross_entropy(b, x, y, {.smoothing = 1.5}); },
               ThrowsMessage<Error>(HasSubstr("smoothing must be in [0, 1], got 1.5")));
   EXPECT_THAT([&] { ops::softmax_cross_entropy(b, x, y, {.weight = x}); },
-              ThrowsMessage<Error>(HasSubstr("weight must be [3] (one for each class)")));
+              ThrowsMessage<Error>(HasSubstr("weight must be [3] (one weight per class)")));
 }
 
 }  // namespace

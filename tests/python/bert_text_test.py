@@ -165,7 +165,7 @@ class Commands(TextCase):
             (["data", "check", one, *vocabulary], "found 2 sentences in 1 document, but at least 2 documents are needed"),
             (["data", "check", sys.executable, *vocabulary], "is 0, so this is not a text file"),
             (["data", "check", one, "--vocab", one], "one.txt: none of the 2 tokens is [PAD]"),
-            (["data", "check", one, *vocabulary, "--encoding", "utf16"], "unknown text encoding 'utf16'; use utf-8 or latin-1"),
+            (["data", "check", one, *vocabulary, "--encoding", "utf16"], "unknown text encoding 'utf16'; use utf-8"),
             (["data", "vocabulary", latin, "-o", self.folder / "v"], "latin.txt:1: byte 4"),
             (["data", "vocabulary", self.folder / "none", "-o", "v"], "none: cannot be opened: No such file"),
             (["data", "prepare", one, *vocabulary, "-o", self.folder / "x"], "2 sentences in 1 document"),
