@@ -146,7 +146,7 @@ class Refused(unittest.TestCase):
             with self.subTest(says), self.assertRaisesRegex(ValueError, re.escape(says)):
                 options.check("training", values)
         options.check("training", {"chunks": None, "memory_limit": "4GiB", "with_recompute": False})
-        with self.assertRaisesRegex(ValueError, "no table of options is called 'nobody'"):
+        with self.assertRaisesRegex(ValueError, "there is no table of options 'nobody'"):
             options.table("nobody")
 
     def test_rules_between_options(self):
