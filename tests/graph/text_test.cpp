@@ -74,8 +74,9 @@ TEST(Text, KeepsWhatAParameterStartsFrom) {
   }
   Builder other(op_set());
   const ValueId q = other.parameter("q", {2}, {});
-  EXPECT_THAT([&] { other.start_from(q, {1}); },
-              ThrowsMessage<Error>("parameter 'q': float32[2] cannot be initialized from 1 elements"));
+  EXPECT_THAT(
+      [&] { other.start_from(q, {1}); },
+      ThrowsMessage<Error>("parameter 'q': float32[2] cannot be initialized from 1 elements"));
   EXPECT_THROW(other.start_from(q + 1, {1, 2}), Error);
 }
 

@@ -138,7 +138,7 @@ class Refused(unittest.TestCase):
                              ({"chunks": [2]}, "--chunks must be a whole number"),
                              ({"chunks": 0.5}, "--chunks must be a whole number, got '0.5'"),
                              ({"threads": -1}, "--threads must be >= 0, got -1"),
-                             ({"threads": 1 << 70}, "--threads: 1180591620717411303424 is larger"),
+                             ({"threads": 1 << 70}, "--threads: 1180591620717411303424 is too large"),
                              ({"concat": "halfing"}, "--concat: unknown 'halfing'; known: direct, doubling"),
                              ({"with_recompute": "yes"}, "--with-recompute must be true or false, got 'yes'"),
                              ({"sync": "never"}, "--sync: unknown place of reductions 'never'"),

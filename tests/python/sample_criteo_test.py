@@ -82,7 +82,7 @@ class Clicks(unittest.TestCase):
         for path, options, kind, says in (
             (train, {"hash_size": 0}, ValueError, "hash size 0 is out of range; use 1 to 82595524 rows"),
             (train, {"batch_size": 0}, ValueError, "batch_size must be a whole number >= 1"),
-            (train, {"max_rows": -1}, ValueError, "the limit of rows must be 0 (no limit) or more, got -1"),
+            (train, {"max_rows": -1}, ValueError, r"the limit of rows must be 0 \(no limit\) or more, got -1"),
             (str(self.root / "b"), {}, OSError, "b: no such file or folder"),
             (str(self.root / "a"), {}, OSError, "a: has no click logs; expected day_0, day_1, …, or"),
         ):
