@@ -177,7 +177,7 @@ TEST_F(Carried, Refuses) {
     EXPECT_THAT(act, testing::ThrowsMessage<Error>(testing::HasSubstr(text)));
   };
   refused([&] { give({1, 2, 3}); }, "field 'past' is missing");
-  refused([&] { predictor_->carry("nope", "past"); }, "nothing is fetched as 'nope'");
+  refused([&] { predictor_->carry("nope", "past"); }, "unknown fetch 'nope'");
   refused([&] { predictor_->carry("total", "nope"); }, "the model reads no field 'nope'");
   refused([&] { predictor_->carry("wide", "past"); },
           "output 'wide' is float32[B, 6], but field 'past'");
@@ -282,7 +282,7 @@ TEST(Model, RefusesWhatIsNotOfEachSample) {
   EXPECT_THAT(
       [&] { model_of(g, {"top1"}); },
       why("a saved model returns values per sample, but 'top1' is float32[], without the batch"));
-  EXPECT_THAT([&] { model_of(g, {"nope"}); }, why("nothing is fetched as 'nope'; there are: loss"));
+  EXPECT_THAT([&] { model_of(g, {"nope"}); }, why("unknown fetch 'nope'; the fetches are: loss"));
   Builder b(op_set());
   const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 2});
   const ValueId rows = b.apply("step_sum", {b.apply("sum", {x})}, {}, "rows");

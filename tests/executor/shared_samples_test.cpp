@@ -311,7 +311,7 @@ TEST(ExecutorData, RowsOfAnotherTypeThanThePlaceholderAreRefused) {
       [&] {
         train({"z", DType::Float32, {1}});
       },
-      testing::ThrowsMessage<Error>(HasSubstr("no field 'y' in the data; there are: x, z")));
+      testing::ThrowsMessage<Error>(HasSubstr("the data has no field 'y'; its fields are: x, z")));
 }
 
 // Only one worker calls the user's function. Workers with different shards of the rows are

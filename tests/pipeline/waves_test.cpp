@@ -278,13 +278,9 @@ TEST(Waves, WhoHasNoWavesIsRefused) {
     }
   }
   const Schedule wave = waves(2, 4, 2);
-  Lowering both = at_servers();
-  both.average_weights = true;
-  refused(wave, both, "push to servers or average in groups, but 'hetpipe' is set to do both");
-  for (const bool averages : {false, true})
-    refused(wave, {.pipelines = 2, .average_weights = averages},
+  for (const Sharing& other : {Sharing(GradientSums{}), Sharing(GroupAverage{})})
+    refused(wave, {.pipelines = 2, .sharing = other},
             "'hetpipe' on 2 pipelines has weight versions by waves, so the pipelines must");
-  refused(wave, {.staleness = 2}, "staleness 2 applies only to pipelines that push to servers");
   refused(wave, at_servers(2, -2), "staleness must be at least 0 waves, or -1 for any, got -2");
   EXPECT_NO_THROW(verify(lower(wave, at_servers(1))));
   const PlanFacts facts{.version_rule = VersionRule::Wave};

@@ -66,11 +66,12 @@ class Data(TrainCase):
         self.check(lambda path, _: path.write_bytes(b"not at all" * 1000), f"{SHARD}: not a readable HDF5 file")
 
     def test_foreign_hdf5(self):
-        self.check(lambda path, data: write_shard(path, {"images": data["input_ids"]}), f"{SHARD}: no dataset 'input_ids'")
+        self.check(lambda path, data: write_shard(path, {"images": data["input_ids"]}),
+                   f"{SHARD}: has no dataset 'input_ids'")
 
     def test_other_sequence_length(self):
         self.check(lambda path, _: write_shard(path, columns(ROWS, 2 * TOKENS, 3)),
-                   rf"{SHARD}: rows of {2 * TOKENS} tokens, expected {TOKENS}", status=2)
+                   rf"{SHARD}: rows have {2 * TOKENS} tokens, expected {TOKENS}", status=2)
 
     def entry(self, name, value, says):
         def change(path, data):

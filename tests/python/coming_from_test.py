@@ -289,7 +289,7 @@ class Checks(TrainCase):
                               ("--data DATA", "~/.cache/hetu/datasets/wikicorpus_en")):
             self.assertRegex(told, rf"{flag} [^(]*\(default {re.escape(default)}\)")
 
-    @unittest.skipUnless(_hetu.reads_images(), "this build reads no images")
+    @unittest.skipUnless(_hetu.reads_images(), "this build cannot read images")
     def test_resnet(self):
         folder, events = self.folder / "images", self.folder / "runs"
         self.run_words("hetu", "data", "sample", folder, "--kind", "images", "--classes", 3, "--train", 8, "--val", 8,
@@ -316,7 +316,7 @@ class Checks(TrainCase):
             self.assertIn(f"resnet{model}", told)
         self.assertIn("default resnet18 ", told)
 
-    @unittest.skipUnless(_hetu.reads_images(), "this build reads no images")
+    @unittest.skipUnless(_hetu.reads_images(), "this build cannot read images")
     def test_cifar(self):
         folder = self.folder / "cifar"
         self.run_words("hetu", "data", "sample", folder, "--kind", "cifar100", "--train", 2, "--val", 2)

@@ -285,7 +285,7 @@ class Traps(unittest.TestCase):
         """Its running statistics can have one reader only."""
         ht.new_graph()
         norm, x = nn.BatchNorm2d(3), ht.placeholder("x", "float32", [ht.BATCH, 3, 2, 2])
-        with self.assertRaisesRegex(ValueError, r"^nn_test\.py:\d+: .*is read already; one operator may"):
+        with self.assertRaisesRegex(ValueError, r"^nn_test\.py:\d+: .*is read more than once; only one operator may"):
             norm(norm(x))
 
 

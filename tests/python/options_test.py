@@ -138,7 +138,7 @@ class Refused(unittest.TestCase):
                              ({"chunks": [2]}, "--chunks must be a whole number"),
                              ({"chunks": 0.5}, "--chunks must be a whole number, got '0.5'"),
                              ({"threads": -1}, "--threads must be >= 0, got -1"),
-                             ({"threads": 1 << 70}, "--threads: 1180591620717411303424 is larger"),
+                             ({"threads": 1 << 70}, "--threads: 1180591620717411303424 is too large"),
                              ({"concat": "halfing"}, "--concat: unknown 'halfing'; known: direct, doubling"),
                              ({"with_recompute": "yes"}, "--with-recompute must be true or false, got 'yes'"),
                              ({"sync": "never"}, "--sync: unknown placement of gradient sums 'never'"),
@@ -146,7 +146,7 @@ class Refused(unittest.TestCase):
             with self.subTest(says), self.assertRaisesRegex(ValueError, re.escape(says)):
                 options.check("training", values)
         options.check("training", {"chunks": None, "memory_limit": "4GiB", "with_recompute": False})
-        with self.assertRaisesRegex(ValueError, "no table of options is called 'nobody'"):
+        with self.assertRaisesRegex(ValueError, "there is no table of options 'nobody'"):
             options.table("nobody")
 
     def test_rules_between_options(self):

@@ -139,7 +139,7 @@ class Alone(unittest.TestCase):
         loader = ht.data.Batches([item, short], batch_size=2).alone(3).loader(1, 0, ["x"])
         self.assertEqual([loader.next()["x"].ravel().tolist() for _ in range(4)], [[0, 1], [2, 3], [4, 5], [0, 1]])
         loader = ht.data.Batches([item], batch_size=2).alone(2).loader(1, 0, ["x"])
-        with self.assertRaisesRegex(Exception, "batches: item 0 of epoch 0 has 6 rows, the global batch is 4"):
+        with self.assertRaisesRegex(Exception, "batches: item 0 of epoch 0 has 6 rows, but the global batch is 4"):
             loader.next()
 
     def test_numpy_is_loaded_where_it_is_used(self):

@@ -136,7 +136,7 @@ class Options(CtrCase):
             (("--model", "deepfm"), "invalid choice: 'deepfm'", 2),
             (("--hash-size", 0), "--hash-size must be >= 1, got 0", 2),
             (("--embedding-width", -1), "--embedding-width must be >= 1, got -1", 2),
-            (("--hash-size", 1 << 28), "a hash size of 268435456 does not do: 1 to 82595524 rows", 2),
+            (("--hash-size", 1 << 28), "hash size 268435456 is out of range; use 1 to 82595524 rows", 2),
             (("--hidden", "32,x"), "argument --hidden: '32,x' is no list of layer sizes; write 256,128,64", 2),
             (("--hidden", "32,0"), "'32,0' is no list of layer sizes", 2),
             (("--max-rows", -1), "--max-rows must be >= 0, got -1", 2),
