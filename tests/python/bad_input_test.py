@@ -94,7 +94,7 @@ class Data(TrainCase):
     def test_longer_than_the_model(self):
         model = self.folder / "short.json"
         model.write_text(json.dumps({**json.loads(self.model.read_text()), "max_position_embeddings": TOKENS // 2}))
-        self.refused((1, 1), "--model", model, says=rf"{TOKENS} tokens per row, the model {TOKENS // 2} positions")
+        self.refused((1, 1), "--model", model, says=rf"{TOKENS} tokens per row, but the model only {TOKENS // 2} positions")
 
 
 class Options(TrainCase):
@@ -239,7 +239,7 @@ class Disk(TrainCase):
     def test_no_place_for_checkpoints(self):
         file = self.folder / "file"
         file.write_text("")
-        self.refused((1, 1), "--steps", 1, "--checkpoint", file / "saved", status=4, says="no folder that may be written")
+        self.refused((1, 1), "--steps", 1, "--checkpoint", file / "saved", status=4, says="is not a writable folder")
 
     def test_flipped_byte(self):
         draw = random.Random(SEED)
