@@ -36,7 +36,8 @@ def options() -> training.Parser:
     add("--micro_batch_size", type=int, default=32, help=default)
     add("--num_optimization_steps", type=int, help="number of steps, or give --num_epochs")
     add("--num_epochs", type=int, help="passes over the text")
-    add("--gradient_accumulation_steps", type=int, default=1, help=f"micro-batches per step / num_stages {default}")
+    add("--gradient_accumulation_steps", type=int, default=1,
+        help=f"a step has num_stages times this number of micro-batches {default}")
     add("--adam_learning_rate", type=float, default=3e-5, help=default)
     add("--adam_max_grad_norm", type=float, default=1.0, help=f"bound of the norm of all gradients together {default}")
     add("--beta1", type=float, default=0.9, help=default)

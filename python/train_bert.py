@@ -51,7 +51,7 @@ def options() -> training.Parser:
         help="learning rate: constant, or linear down to 0 after --warmup-steps; or, with --warmup-share, BertAdam's "
              "(bert_linear) or NVIDIA's for LAMB (nvlamb) (default %(default)s)")
     add("--warmup-share", type=float,
-        help="share of the steps, for bert_linear (default 0.1; also the default schedule then) and nvlamb (default 0.2843)")
+        help="share of warm-up steps: bert_linear (default 0.1; selected without --schedule), nvlamb (default 0.2843)")
     add("--dropout", type=float, default=None, help="replaces the configuration's dropout")
     add("--plan-only", action="store_true",
         help="print the model, the learning rate, and the plan and memory of each stage for --devices "

@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--preduce", action="store_true", help="partial reduce: pipelines average weights in groups, as they become ready")
     add("--adpsgd", nargs="?", const="published", choices=["published", "lockstep"],
-        help="AD-PSGD: each pipeline averages with one other; lockstep: the pairs wait, as in SD-PIPE's artifact")
+        help="AD-PSGD: a pipeline averages with one other; lockstep: and waits for it, as in SD-PIPE's artifact")
     options.add_flags(parser, [*_of_preduce(), *_of_both(), *_of_stragglers()])
 
 
@@ -56,7 +56,7 @@ def averaging_of(args: argparse.Namespace) -> Averaging | None:
             if not averages:
                 raise ValueError(f"{flag} belongs to --preduce or --adpsgd, and neither is given")
             if args.adpsgd is not None:
-                raise ValueError(f"{flag} belongs to --preduce: AD-PSGD gives both pipelines the same weight")
+                raise ValueError(f"{flag} belongs to --preduce: AD-PSGD always averages two pipelines, with equal weights")
     if not averages:
         return None
     told = options.of_args(args, [*_of_preduce(), *_of_both()])

@@ -123,7 +123,7 @@ class Averaged(TrainCase):
             ((2, 1), (*PREDUCE, "--preduce", "--min-group", "3"), "3"),
             ((2, 1), (*PREDUCE, "--sync-period", "5"), "belongs to --preduce"),
             ((2, 1), (*PREDUCE, "--adpsgd", "--preduce-weights", "staleness"),
-             "AD-PSGD gives both pipelines the same weight"),
+             "AD-PSGD always averages two pipelines"),
             ((2, 1), (*PREDUCE, "--slow", "worker=7,factor=2"), "worker 7, the job has workers 0…1"),
             ((2, 1), (*PREDUCE, "--slow", "pipeline=2,factor=2"), "pipeline 2, the job has pipelines 0…1"),
             ((2, 1), (*PREDUCE, "--slow", "factor=2"), "--slow: needs a pipeline or a worker"),

@@ -66,8 +66,8 @@ def add_options(parser: Parser) -> None:
              "times and the methods zb-1p, zb-2p and auto (default for these methods: the operations of the model's blocks)")
     options.add_flags(parser, fields(), executor.PLANNING)
     add("--wave", type=int, metavar="N",
-        help="hetpipe: micro-batches per wave, which is a step: each updates the weights alone, and the parameter servers "
-             "receive the sum of the wave; the same as --micro-batches")
+        help="hetpipe: micro-batches per wave (a wave is a step): each updates the worker's weights, and the parameter "
+             "servers receive the sum of the wave; the same as --micro-batches")
     averaging.add_options(parser)
     add("--name", default="", help="TensorBoard scalars go to runs/NAME (default: the start time)")
     add("--points-every", type=int, default=10, metavar="N",
