@@ -150,7 +150,7 @@ class Options(TrainCase):
         for text, says in [("{", r"model.json:1: not JSON"), ("[]", "model.json: holds no JSON object"),
                            ('{"hidden_size": "wide"}', "hidden_size is 'wide', expected int"),
                            ('{"num_attention_heads": 0}', "num_attention_heads must be >= 1, got 0"),
-                           ('{"hidden_size": 30, "num_attention_heads": 4}', "30 is not divided by 4"),
+                           ('{"hidden_size": 30, "num_attention_heads": 4}', "30 is not divisible by 4"),
                            ('{"hidden_act": "mish"}', "'mish' is not known"),
                            ('{"model_type": "roberta"}', "model_type 'roberta' is not supported"),
                            ('{"embedding_size": 128}', "does not know.* embedding_size = 128")]:

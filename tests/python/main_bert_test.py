@@ -170,7 +170,7 @@ class MainBertSimple(ScriptCase):
         steps = ["--num_optimization_steps", 1]
         for workers, message, *more in [
             (1, "give --num_optimization_steps or --num_epochs"),
-            (2, "--batch_size 9 is not divided by 2 workers x --gradient_accumulation_steps 1; choose a multiple of 2",
+            (2, "--batch_size 9 is not divisible by 2 workers x --gradient_accumulation_steps 1; choose a multiple of 2",
              *steps, "--batch_size", 9),
             (1, "--batch_size must be >= 1, got 0", *steps, "--batch_size", 0),
             (1, "--adam and --sgd name two optimizers", *steps, "--adam", "--sgd"),
