@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--preduce", action="store_true", help="partial reduce: pipelines average weights in groups, as they become ready")
     add("--adpsgd", nargs="?", const="published", choices=["published", "lockstep"],
-        help="AD-PSGD: a pipeline averages with one other; lockstep: and waits for it, as in SD-PIPE's artifact")
+        help="AD-PSGD: a pipeline averages with one other (lockstep: and waits for it, as in SD-PIPE's artifact)")
     options.add_flags(parser, [*_of_preduce(), *_of_both(), *_of_stragglers()])
 
 

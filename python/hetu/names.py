@@ -19,7 +19,7 @@ _CALLED = {
         "float": '.cast("float32")', "int": '.cast("int32")', "long": '.cast("int32")', "bool": '.cast("bool")',
         "to": ".cast", "astype": ".cast", "type": ".dtype", "dtypes": ".dtype", "clamp": ".clip", "amax": ".max",
         "amin": ".min", "chunk": ".split", "item": "step.scalars of a run that reports the value",
-        "numpy": "job.predict, which returns arrays", "detach": "the value itself: only parameters get gradients",
+        "numpy": "job.predict, which returns arrays", "detach": "the value itself: no gradient without a parameter",
         "backward": "optim.….minimize(loss)", "grad": "job.gradients() after a step", "cat": "hetu.concat",
         "masked_fill": "hetu.where", "matmul": "@", "mm": "@", "bmm": "@", "dot": "@", "argmin": "(-x).argmax",
         "square": "x ** 2", "norm": "(x ** 2).sum(axis).sqrt()", "topk": "hetu.ops.top_k",
