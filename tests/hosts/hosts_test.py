@@ -215,7 +215,7 @@ class Ends(HostsCase):
 
     @slow
     def test_the_first_control_c_saves_on_both_hosts(self):
-        self.saves(signal.SIGINT, "; once more ends them at once")
+        self.saves(signal.SIGINT, "; a second SIGINT ends them at once")
 
     def saves(self, number, more):
         saved = self.folder / "saved"
@@ -223,7 +223,7 @@ class Ends(HostsCase):
         os.kill(self.hosts.inner(process), number)
         out, err = process.communicate(timeout=MANY_S)
         self.assertEqual(process.returncode, 0, err)
-        self.assertIn(f"SIGUSR1 handed to {2 * WORKERS} workers: checkpoint and exit{more}\n", err)
+        self.assertIn(f"SIGUSR1 sent to {2 * WORKERS} workers: checkpoint and exit{more}\n", err)
         self.assertRegex(out, r"Stopped as asked after \d+ steps; saved in ")
         self.assertEqual(manifest_of(saved)[1]["step"], len(self.losses(log)))
         self.check_resumed(log, saved)

@@ -95,7 +95,7 @@ class Data(TrainCase):
     def test_longer_than_the_model(self):
         model = self.folder / "short.json"
         model.write_text(json.dumps({**json.loads(self.model.read_text()), "max_position_embeddings": TOKENS // 2}))
-        self.refused((1, 1), "--model", model, says=rf"{TOKENS} tokens per row, the model {TOKENS // 2} positions")
+        self.refused((1, 1), "--model", model, says=rf"{TOKENS} tokens per row, but the model only {TOKENS // 2} positions")
 
 
 class Options(TrainCase):
@@ -152,7 +152,7 @@ class Options(TrainCase):
         for text, says in [("{", r"model.json:1: not JSON"), ("[]", "model.json: holds no JSON object"),
                            ('{"hidden_size": "wide"}', "hidden_size is 'wide', expected int"),
                            ('{"num_attention_heads": 0}', "num_attention_heads must be >= 1, got 0"),
-                           ('{"hidden_size": 30, "num_attention_heads": 4}', "30 is not divided by 4"),
+                           ('{"hidden_size": 30, "num_attention_heads": 4}', "30 is not divisible by 4"),
                            ('{"hidden_act": "mish"}', "'mish' is not known"),
                            ('{"model_type": "roberta"}', "model_type 'roberta' is not supported"),
                            ('{"embedding_size": 128}', "does not know.* embedding_size = 128")]:
@@ -241,7 +241,7 @@ class Disk(TrainCase):
     def test_no_place_for_checkpoints(self):
         file = self.folder / "file"
         file.write_text("")
-        self.refused((1, 1), "--steps", 1, "--checkpoint", file / "saved", status=4, says="no folder that may be written")
+        self.refused((1, 1), "--steps", 1, "--checkpoint", file / "saved", status=4, says="is not a writable folder")
 
     def test_flipped_byte(self):
         draw = random.Random(SEED)

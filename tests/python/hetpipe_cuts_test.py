@@ -48,7 +48,7 @@ class HetpipeCuts(TrainCase):
         self.train((2, 2), *how, "--save-every", 3, "--checkpoint", whole)
         self.train((2, 2), *HETPIPE, "--steps", 3, "--partition", "1,5/4,2", "--checkpoint", saved)
         on = self.train((2, 3), *how, "--partition", "2,2,2/3,1,2", "--checkpoint", saved, "--resume")
-        self.assertIn("blocks 2 + 2 + 2, 3 + 1 + 2 as told", on.out)
+        self.assertIn("blocks 2 + 2 + 2, 3 + 1 + 2 as given", on.out)
         self.assertEqual(manifest_of(saved)[1]["step"], 6)
         self.alike(tensors(whole), tensors(saved))
 

@@ -124,7 +124,7 @@ class Updates(unittest.TestCase):
     def test_of_weights_that_are_left_out_are_plain(self):
         found = weights_after(job_of(kfac(but=("w1",))))
         self.near(found, reference(but=("w1",)))
-        with self.assertRaisesRegex(ValueError, "KFAC: no layer for it: .* with sides of at most 3"):
+        with self.assertRaisesRegex(ValueError, "KFAC: the model has no suitable layer: .* with dimensions of at most 3"):
             job_of(kfac(largest=3))
 
     def test_after_a_checkpoint_go_on_with_its_inverses(self):
@@ -188,8 +188,8 @@ class Updates(unittest.TestCase):
                     pass
 
     def test_of_wrong_settings_are_refused(self):
-        for make, said in [(lambda: ht.optim.KFAC(kfac()), "KFAC: inner is an optimizer .*, got a hetu.optim.KFAC"),
-                           (lambda: ht.optim.KFAC("lamb"), "KFAC: inner is an optimizer .*, got a str"),
+        for make, said in [(lambda: ht.optim.KFAC(kfac()), "KFAC: inner must be an optimizer .*, got a hetu.optim.KFAC"),
+                           (lambda: ht.optim.KFAC("lamb"), "KFAC: inner must be an optimizer .*, got a str"),
                            (lambda: job_of(kfac(every=0)), "curvature_every"),
                            (lambda: job_of(ht.optim.KFAC(ht.optim.SGD(RATE), damping=-1)),
                             "damping must be above 0, got -1")]:

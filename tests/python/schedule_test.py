@@ -48,7 +48,7 @@ class Plans(unittest.TestCase):
             self.assertEqual(value, expected["ranked"][0][name])
         pairs = schedule.ranked(stages=4, micro_batches=[4], methods=["chimera"])[0]
         self.assertEqual(pairs, {"method": "chimera", "with_recompute": False, "pairs": 2, "concat": "direct"})
-        with self.assertRaisesRegex(ValueError, "no method comes into question: dualpipe takes an even M"):
+        with self.assertRaisesRegex(ValueError, "no method is possible: dualpipe takes an even M"):
             schedule.ranked(stages=4, micro_batches=[4], methods=["dualpipe"])
 
     def test_options_have_the_command_lines_names(self):

@@ -40,8 +40,8 @@ class StateDType(TrainCase):
 
     def test_the_other_dtype_goes_on(self):
         """One line reports the conversion. The first loss equals that of the saved run, and the next ones are near."""
-        for saved, here, says in (("float32", "bf16", "with optimizer states of float32 rounded to the nearest to bf16"),
-                                  ("bf16", "float32", "with optimizer states of bf16 widened exactly to float32")):
+        for saved, here, says in (("float32", "bf16", "with float32 optimizer states rounded to the nearest bf16"),
+                                  ("bf16", "float32", "with bf16 optimizer states widened exactly to float32")):
             with self.subTest(saved=saved):
                 folder, other = self.folder / saved, self.folder / f"{saved}-whole"
                 whole = self.train((1, 1), "--state-dtype", saved, "--steps", 6, "--checkpoint", other)
