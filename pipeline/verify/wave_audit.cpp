@@ -9,7 +9,7 @@ namespace hetu {
 WaveAudit::WaveAudit(const PlanIndex& index)
     : index_(index),
       how_(index.schedule().lowering),
-      waves_(index.schedule().version_rule == VersionRule::Wave || how_.servers),
+      waves_(index.schedule().version_rule == VersionRule::Wave || how_.has_servers()),
       wave_(updates_per_wave(index.schedule())),
       stages_(index.graph().stages()) {}
 
@@ -21,20 +21,20 @@ void WaveAudit::forward(int position, int version) {
   const Instr& i = index_.at(position);
   const int before = i.micro / micros_per_update(index_.schedule());
   local_ = std::max(local_, before - version);
-  if (!how_.servers) return;
+  if (!how_.has_servers()) return;
   const int pulled = version / wave_, pulls = stages_[i.stage].pulls;
   if (pulled > pulls)
     fail(Code::Plan,
          "{} uses weight version {}, which contains wave {}, but only {} pull(s) of its stage came "
          "before it:\n  {}",
          to_string(i), version, pulled - 1, pulls, index_.describe(position));
-  const auto others = std::max(std::int64_t{0}, least_clock(how_.staleness, pulled));
+  const auto others = std::max(std::int64_t{0}, least_clock(how_.staleness(), pulled));
   global_ = std::max(global_, before - wave_ * static_cast<int>(others));
 }
 
 void WaveAudit::update(int position, int updates) {
   const Stage& s = stage_of(position);
-  if (how_.servers && updates == (s.pushes + 1) * wave_)
+  if (how_.has_servers() && updates == (s.pushes + 1) * wave_)
     fail(Code::Plan,
          "{} comes before wave {} of its stage is pushed, which has {} update(s):\n  {}",
          to_string(index_.at(position)), s.pushes, wave_, index_.describe(position));
@@ -64,7 +64,7 @@ void WaveAudit::pull(int position) {
 
 void WaveAudit::finish(VerifyReport& report) const {
   const int waves = index_.schedule().steps;
-  for (std::size_t i = 0; how_.servers && i < stages_.size(); ++i) {
+  for (std::size_t i = 0; how_.has_servers() && i < stages_.size(); ++i) {
     const Stage& s = stages_[i];
     if (s.pushes != waves)
       fail(Code::Plan, "stage {} pushes {} of {} wave(s):\n  worker {} ends without {}PUSH", i,
@@ -78,7 +78,7 @@ void WaveAudit::finish(VerifyReport& report) const {
 }
 
 void WaveAudit::check_servers(int position) const {
-  if (!how_.servers)
+  if (!how_.has_servers())
     fail(Code::Plan,
          "{} needs pipelines that share weights through servers, and those of this plan don't:\n  "
          "{}",

@@ -184,6 +184,23 @@ TEST(PlanFile, BadFilesNameLineAndCell) {
             "f: 3 stages can't be divided into 2 replicas of one model");
 }
 
+TEST(PlanFile, OnlyOneStrategyForSharingWeights) {
+  const Schedule waves = generate("hetpipe", {.stages = 2, .micro_batches = 2, .steps = 3});
+  Lowering how = {.pipelines = 2, .sharing = ParameterServers{2}};
+  const std::string text = to_json(lower(waves, how));
+  EXPECT_EQ(parse_plan(text, "f", {}).lowering.sharing, how.sharing);
+  const auto with = [&](const std::string& key, const std::string& other) {
+    std::string changed = text;
+    const std::size_t at = changed.find(key);
+    EXPECT_NE(at, std::string::npos);
+    return changed.replace(at, key.size(), other);
+  };
+  EXPECT_THAT(failure(with("\"servers\": true", "\"servers\": true, \"average_weights\": true")),
+              HasSubstr("pipelines push to servers or average in groups, not both"));
+  EXPECT_THAT(failure(with("\"servers\": true", "\"servers\": false")),
+              HasSubstr("'staleness' 2 needs 'servers'"));
+}
+
 TEST(PlanFile, AnyMutilatedFileIsReadOrRefused) {
   const std::uint64_t seed = 20240607;
   SCOPED_TRACE(seed);
