@@ -9,7 +9,7 @@ function(hetu_cards out)
     execute_process(COMMAND ${HETU_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
                     OUTPUT_VARIABLE here RESULT_VARIABLE failed ERROR_QUIET TIMEOUT 60)
     if(failed)
-      set(here "")  # what it says then is no card
+      set(here "")  # its output is an error message
     endif()
     execute_process(COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} --list-gpu-arch OUTPUT_VARIABLE listed ERROR_QUIET)
     string(REGEX MATCHALL "[0-9]+[.][0-9]+" here "${here}")
@@ -25,7 +25,7 @@ function(hetu_cards out)
       if(card GREATER_EQUAL 80 AND NOT best STREQUAL "")
         list(APPEND chosen ${best})
       else()
-        message(STATUS "hetu: a card of compute capability ${card} is here, which CUDA kernels are not written for: 80 and later")
+        message(STATUS "hetu: ignored a GPU of compute capability ${card}; the CUDA kernels need 80 or later")
       endif()
     endforeach()
     list(REMOVE_DUPLICATES chosen)

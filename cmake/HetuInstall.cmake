@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 
 set(HETU_INCLUDE_DIR ${CMAKE_INSTALL_INCLUDEDIR}/hetu)  # includes are written from the tree's root, so it is one folder
 set(HETU_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/hetu)
-set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)  # libraries outside the system's folders, as conda's, are found again
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)  # libraries outside the system's folders, such as conda's, are found at run time
 # oneDNN from the tree's environment is installed, too. One from the system or from conda stays where it is.
 set(HETU_LIBRARY_DIR ${CMAKE_INSTALL_LIBDIR}/hetu)
 if(SKBUILD)  # scikit-build-core: the prefix is the wheel

@@ -26,7 +26,7 @@ set(HETU_ISA_OPTIONS ${HETU_ISA_OPTIONS_${HETU_ISA}})
 execute_process(COMMAND ${CMAKE_CXX_COMPILER} ${HETU_ISA_OPTIONS} -dM -E -x c++ /dev/null
                 OUTPUT_VARIABLE macros RESULT_VARIABLE failed ERROR_VARIABLE said)
 if(failed)
-  message(FATAL_ERROR "HETU_ISA=${HETU_ISA}: ${CMAKE_CXX_COMPILER} does not take ${HETU_ISA_OPTIONS}: ${said}")
+  message(FATAL_ERROR "HETU_ISA=${HETU_ISA}: ${CMAKE_CXX_COMPILER} does not accept ${HETU_ISA_OPTIONS}: ${said}")
 endif()
 set(HETU_ISA_FEATURES "")
 foreach(feature avx2 fma bmi2 f16c avx512f avx512bw avx512cd avx512dq avx512vl avx512_ifma:avx512ifma avx512_vbmi:avx512vbmi

@@ -12,13 +12,13 @@ hetu_core(fmt libfmt-dev)
 hetu_core(spdlog libspdlog-dev)
 hetu_core(yaml-cpp libyaml-cpp-dev)
 hetu_core(nlohmann_json nlohmann-json3-dev)
-if(NOT SKBUILD)  # what pip builds must not need a tree's environment
-  set(OneDNN_HINT ${PROJECT_SOURCE_DIR}/.venv)  # oneDNN 3 from PyPI, where ./run put it: faster convolutions than Debian 12's 2.6
+if(NOT SKBUILD)  # pip's build must not depend on the tree's environment
+  set(OneDNN_HINT ${PROJECT_SOURCE_DIR}/.venv)  # oneDNN 3 from PyPI, where ./run installs it: faster convolutions than Debian 12's 2.6
 endif()
 hetu_core(OneDNN libdnnl-dev)
 hetu_core(OpenMP g++)
 hetu_core(Threads g++)
-find_path(UTF8PROC_INCLUDE_DIR utf8proc.h)  # its CMake package came with 2.10
+find_path(UTF8PROC_INCLUDE_DIR utf8proc.h)  # it has a CMake package only since 2.10
 find_library(UTF8PROC_LIBRARY utf8proc)
 if(NOT UTF8PROC_INCLUDE_DIR OR NOT UTF8PROC_LIBRARY)
   list(APPEND missing libutf8proc-dev)
@@ -31,12 +31,12 @@ if(missing)
 endif()
 message(STATUS "hetu: oneDNN ${OneDNN_VERSION}, ${OneDNN_FILE}")
 string(FIND "${OneDNN_FILE}" "${PROJECT_SOURCE_DIR}/.venv/" at)
-set(HETU_BRINGS_ONEDNN "")  # the file that an installed Hetu takes along
+set(HETU_BRINGS_ONEDNN "")  # the oneDNN file to install with Hetu, if any
 if(at EQUAL 0)
   string(REGEX MATCH "^[0-9]+" major "${OneDNN_VERSION}")
   set(HETU_BRINGS_ONEDNN ${OneDNN_FILE}.${major})
 endif()
-set(HETU_ONEDNN_VERSION ${OneDNN_VERSION} CACHE INTERNAL "of which check_counts.py counts instructions")
+set(HETU_ONEDNN_VERSION ${OneDNN_VERSION} CACHE INTERNAL "oneDNN version; check_counts.py counts its instructions")
 if(NOT TARGET yaml-cpp::yaml-cpp)  # yaml-cpp before 0.8 exports the plain name
   add_library(yaml-cpp::yaml-cpp ALIAS yaml-cpp)
 endif()
@@ -104,10 +104,10 @@ endif()
 set(found OFF)
 if(CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static AND TARGET CUDA::cublasLt)
   set(found ON)
-  if(HETU_CUDA STREQUAL AUTO)  # an nvcc that takes no compiler of this machine is none; ON shows why
+  if(HETU_CUDA STREQUAL AUTO)  # AUTO ignores an nvcc that accepts no compiler of this machine; ON shows the error
     set(ENV{CUDACXX} ${CUDAToolkit_NVCC_EXECUTABLE})
     if(NOT CMAKE_CUDA_COMPILER)
-      unset(CMAKE_CUDA_COMPILER CACHE)  # it may have been mended since it was found to be none
+      unset(CMAKE_CUDA_COMPILER CACHE)  # it may have been repaired since the last configure step
     endif()
     include(CheckLanguage)
     check_language(CUDA)
@@ -137,7 +137,7 @@ if(HETU_WITH_CUDA)
   list(FILTER CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES EXCLUDE REGEX "/gcc/")
 endif()
 if(HETU_PYTHON STREQUAL OFF)
-  find_package(Python 3.10 COMPONENTS Interpreter)  # tests that are scripts
+  find_package(Python 3.10 COMPONENTS Interpreter)  # for tests that are scripts
 else()
   find_package(Python 3.10 COMPONENTS Interpreter Development.Module)
   if(Python_FOUND)

@@ -75,12 +75,12 @@ function(hetu_library name)
   target_compile_options(hetu_${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O2> ${arg_OPTIONS})
   if("-O3" IN_LIST arg_OPTIONS)
     hetu_precompile(hetu_${name} kernels PRIVATE OpenMP::OpenMP_CXX OPTIONS $<$<CONFIG:Release>:-O2> ${HETU_KERNEL_OPTIONS})
-  elseif(NOT OpenMP::OpenMP_CXX IN_LIST arg_PRIVATE)  # what is precompiled for the rest knows no OpenMP
+  elseif(NOT OpenMP::OpenMP_CXX IN_LIST arg_PRIVATE)  # the shared precompiled header is made without OpenMP
     hetu_precompile(hetu_${name} library PRIVATE nlohmann_json::nlohmann_json HEADERS <nlohmann/json.hpp>
                     OPTIONS $<$<CONFIG:Release>:-O2>)
   endif()
   hetu_check_headers(${name} ${arg_HEADERS})
-  if(NOT arg_DIR STREQUAL "cli")  # what the tool and the module share is theirs
+  if(NOT arg_DIR STREQUAL "cli")  # libraries that only the tool and the module use are not installed
     hetu_install_library(${name} ${arg_HEADERS})
   endif()
 endfunction()
@@ -132,7 +132,7 @@ function(hetu_test name)
   list(TRANSFORM arg_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/tests/)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_DEPS} hetu::flags GTest::gtest_main GTest::gmock)
-  if(HETU_SANITIZE)  # what is checked is the libraries; g++ takes minutes over instrumented gtest grids
+  if(HETU_SANITIZE)  # only the libraries are checked; g++ takes minutes for instrumented gtest grids
     set(options -O0 -fno-sanitize=undefined)
   else()
     set(options $<$<NOT:$<CONFIG:Debug>>:-O1>)  # tests are compiled more often than run

@@ -44,7 +44,7 @@ class Cards(unittest.TestCase):
         self.assertEqual(self.chosen(["Failed to initialize NVML", "NVML library version: 535.183"], NEW, 18), ("90", ""))
         found, said = self.chosen(["7.5", "8.9"], NEW)
         self.assertEqual(found, "89")
-        self.assertIn("a card of compute capability 75 is here, which CUDA kernels are not written for: 80 and later", said)
+        self.assertIn("ignored a GPU of compute capability 75; the CUDA kernels need 80 or later", said)
         self.assertEqual(self.chosen(["7.5"], OLD)[0], "90")
 
     @unittest.skipIf(any((Path(folder) / "nvidia-smi").exists() for folder in os.environ["PATH"].split(":")),

@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parent / "run_on_gpu"
-SMI = "#!/bin/sh\necho 'A card, 580.1, 51200 MiB, 9.0'\n"
+SMI = "#!/bin/sh\necho 'A GPU, 580.1, 51200 MiB, 9.0'\n"
 SANITIZER = "#!/bin/sh\nshift 4\nexec \"$@\"\n"
 PASSES = "#!/bin/sh\necho \"$@\"\necho '[-----] 40 tests from GpuRows'\necho '[  PASSED  ] 40 tests.'\n"
 BENCH = "#!/bin/sh\necho '{\"op\": \"linear\", \"us\": 17.5}'\n"
@@ -107,7 +107,7 @@ class RunOnGpu(unittest.TestCase):
         self.assertEqual(status, 1, error)
         told = {name: part["result"] for name, part in record["parts"].items()}
         self.assertEqual(told, {"memcheck": "not run", "grid": "failed (3)", "training": "out of time", "bench": "not run"})
-        self.assertEqual(record["parts"]["memcheck"]["why"], "no compute-sanitizer on this machine")
+        self.assertEqual(record["parts"]["memcheck"]["why"], "compute-sanitizer not found on this machine")
         self.assertEqual(record["parts"]["bench"]["why"], "no time left")
         child = record["parts"]["training"]["lines"][0]
         state = Path(f"/proc/{child}/stat")
@@ -126,7 +126,7 @@ class RunOnGpu(unittest.TestCase):
         status, _, record = self.run_it("--only", "scripts,speed,bench", "--speed", "gpu-one")
         self.assertEqual(status, 1)
         for name in ("scripts", "speed"):
-            self.assertRegex(record["parts"][name]["why"], "packed for cpython-311, does not serve .*made for another")
+            self.assertRegex(record["parts"][name]["why"], "built for cpython-311 and can't run with .*made for another")
         self.assertEqual(record["parts"]["bench"]["result"], "passed")
 
     def afresh(self):
@@ -135,10 +135,10 @@ class RunOnGpu(unittest.TestCase):
 
     def test_what_lacks_is_told_in_a_line(self):
         for what, words, status, says in (
-                ("packed.tar.xz", (), 2, "there is no packed.tar.xz in .*; tests/cuda/pack makes"),
-                ("", ("--speed", "gpu-none"), 2, "--speed: there is no workload gpu-none; there are: gpu-one, gpu-a"),
-                ("", ("--out", "/proc/none"), 2, "--out /proc/none: can't be made: "),
-                ("cuda/lib64/libcublasLt.so.99", (), 3, "can not run here: libcublasLt.so.99 was found neither")):
+                ("packed.tar.xz", (), 2, "packed.tar.xz not found in .*; make such a folder with tests/cuda/pack"),
+                ("", ("--speed", "gpu-none"), 2, "--speed: unknown workload 'gpu-none'; use gpu-one, gpu-a"),
+                ("", ("--out", "/proc/none"), 2, "--out /proc/none: cannot create the folder: "),
+                ("cuda/lib64/libcublasLt.so.99", (), 3, "cannot run on this machine: libcublasLt.so.99 not found, neither")):
             with self.subTest(what or words):
                 self.lacks = what
                 done = self.run_it(*words)
@@ -149,12 +149,12 @@ class RunOnGpu(unittest.TestCase):
     def test_no_card_and_wrong_words(self):
         status, error, _ = self.run_it("--only", "gird")
         self.assertEqual(status, 2)
-        self.assertIn("there is no part gird; there are: memcheck", error)
+        self.assertIn("--only: unknown part 'gird'; use memcheck", error)
         self.tools["nvidia-smi"] = "#!/bin/sh\necho 'no devices were found'\nexit 6\n"
         self.afresh()
         status, error, record = self.run_it()
         self.assertEqual((status, record["problem"]), (3, "nvidia-smi: no devices were found"))
-        self.assertEqual(error, "run_on_gpu: no GPU to run on: nvidia-smi: no devices were found\n")
+        self.assertEqual(error, "run_on_gpu: no GPU found: nvidia-smi: no devices were found\n")
 
 
 if __name__ == "__main__":

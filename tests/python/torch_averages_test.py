@@ -76,10 +76,11 @@ class Averages(unittest.TestCase):
                                                averaging=averaging, **more)
 
         cases = [
-            (made("preduce"), "preduce averages the weights of pipelines, and there is 1: say pipelines=2"),
+            (made("preduce"), "preduce averages the weights of several pipelines, but there is only 1; use pipelines=2"),
             (made("gossip"), "unknown averaging method 'gossip'; known: preduce, adpsgd, adpsgd-lockstep"),
-            (made(3), "averaging=3: a hetu.averaging.Averaging is wanted"),
-            (lambda: made(None)().run(3, torch.optim.SGD([torch.ones(1)], lr=1)), "say averaging= where they shall average"),
+            (made(3), "averaging=3: expected a hetu.averaging.Averaging"),
+            (lambda: made(None)().run(3, torch.optim.SGD([torch.ones(1)], lr=1)),
+             "pass averaging= to average weights instead"),
         ]
         for make, message in cases:
             with self.subTest(message=message), self.assertRaisesRegex(ValueError, message) as caught:

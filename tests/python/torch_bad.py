@@ -140,14 +140,14 @@ def folders(worker, folder):
 
 CASES = {"folders": (folders, "save: worker 1 was given the folder 'folder-1' and worker 0 'folder-0'"),
          "norms": (norms, r"clip_grad_norm_\(pipe.parameters\(\)\): .* Call pipe.clip_grad_norm_\(max_norm\)"),
-         "names": (names, "worker 1 has other names of parameters than worker 0"),
+         "names": (names, "worker 1 has different parameter names than worker 0"),
          "versions": (versions, "worker 1 has PyTorch 2.6.0, worker 0 has"),
-         "weights": (weights, "stage 0 begins with other weights on worker 1 than on worker 0"),
+         "weights": (weights, "stage 0 begins with different weights on worker 1 than on worker 0"),
          "rows": (rows, "begins a step with"), "scales": (scales, "scale of the loss"), "types": (types, "bfloat16"),
          "seeds": (seeds, "worker 1 begins a step with seed 1, worker 0 with 0"),
-         "values": (values, "worker 1 begins a step with other values of inputs than worker 0"),
-         "targets": (targets, "other values of target than"),
-         "evaluated": (evaluated, r"other values of target\['b'\] than"),
+         "values": (values, "worker 1 begins a step with different values of inputs than worker 0"),
+         "targets": (targets, "different values of target than"),
+         "evaluated": (evaluated, r"different values of target\['b'\] than"),
          "part": (part, "worker 1: .*model-worker-00001.safetensors.*No such file")}
 
 

@@ -119,7 +119,8 @@ class Blocks(unittest.TestCase):
                 extra = {f"score.{n}": torch.ones(1) for n in range(7)}
                 ignored = {"transformer.h.0.attn.bias": torch.ones(1)} if name.startswith("GPT2") else {}
                 save_file({**tensors, **extra, **ignored}, file, {"format": "pt"})
-                with self.assertWarnsRegex(UserWarning, f"{name} has no place for 'score.0', .*'score.4' and 2 more"):
+                with self.assertWarnsRegex(
+                        UserWarning, f"tensors that {name} does not have: 'score.0', .*'score.4' and 2 more"):
                     hetu.torch.blocks.from_pretrained(folder)
 
     def test_refuses_unknown_inputs(self):

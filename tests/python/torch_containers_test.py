@@ -117,7 +117,7 @@ class Containers(unittest.TestCase):
         model = Named(nn.Linear(4, 4), nn.Linear(4, 4))
         self.step(model, self.pipeline(model), x, y)
         model.scale = nn.Parameter(torch.ones(4))
-        self.refused(model, "Named has 'scale' itself, which no child has")
+        self.refused(model, "Named has its own parameter or buffer 'scale', which would be in no stage")
         pipe = self.pipeline(nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)]))
         self.assertEqual(list(pipe.state_dict()), ["0.weight", "0.bias", "1.weight", "1.bias"])
         norm = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))

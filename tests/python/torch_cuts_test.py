@@ -85,7 +85,7 @@ class Cuts(unittest.TestCase):
                          ([""], "no module ''"), (["layers"], "'layers' is called 0 times in forward")):
             with self.assertRaisesRegex(ValueError, text):
                 hetu.torch.split(model, at=at)
-        with self.assertRaisesRegex(ValueError, "'a' is called 2 times in forward: a model is cut at a module that"):
+        with self.assertRaisesRegex(ValueError, "'a' is called 2 times in forward: cut a model at a module that"):
             hetu.torch.split(shared, at=["a"])
 
     def test_cuts_by_time_and_memory(self):

@@ -274,11 +274,13 @@ class Choice(unittest.TestCase):
         mixed[1].to("far")
         x = torch.ones(4, 4)
         cases = [
-            (lambda: self.made(model(), device="gpu"), r"device='gpu' is not a device of PyTorch; this machine has 2"),
-            (lambda: self.made(model(), device="cuda"), r"device='cuda': this machine has 2 of 'far', and 'cpu'"),
+            (lambda: self.made(model(), device="gpu"),
+             r"device='gpu' is not a device of PyTorch; this machine has 2 device"),
+            (lambda: self.made(model(), device="cuda"),
+             r"device='cuda': this machine has 2 device\(s\) of type 'far', and 'cpu'"),
             (lambda: self.made(model(), device="meta"), r"device='meta': this machine has"),
             (lambda: self.made(model(), device="far:7"), r"device='far:7': this machine has 2 .*leave the number out"),
-            (lambda: self.made(model(), device=3), r"device=3: this machine has 2 of 'far'"),
+            (lambda: self.made(model(), device=3), r"device=3: this machine has 2 device\(s\) of type 'far'"),
             (lambda: self.made(model(), device=[1]), r"device=\[1\] is not a device"),
             (lambda: self.made(mixed), r"the model's '0.weight' is on cpu and '1.weight' on far:0: move the model"),
             (lambda: self.made(model()).step(x.to("far"), x), r"inputs: a tensor is on far:0, .* or choose a device"),

@@ -169,7 +169,7 @@ class Example(unittest.TestCase):
         model.temperature = 0.5
         with self.assertRaisesRegex(ValueError, "'Model.temperature' was 1.0 when the forward was recorded, and is 0.5 now"):
             pipe.step(x, x)
-        with self.assertRaisesRegex(ValueError, r"stage 0 gives \d\S+, and gave \S+ where it was looked at without values"):
+        with self.assertRaisesRegex(ValueError, r"stage 0 returned \d\S+, but \S+ when shapes were determined"):
             pipeline([Greatest(4, 4), Divides(4, 4)]).step(x, x)
         with self.assertRaisesRegex(ValueError, r"module 'first' returns \d\S+ at torch_example_test.py:\d+ .*recorded"):
             pipeline(hetu.torch.split(Reads(), at=["last"], example=x)).step(x, x)
@@ -228,10 +228,10 @@ class Example(unittest.TestCase):
                 return self.last(self.opens(box))
 
         line = r"torch_example_test.py:\d+"
-        cases = [(Branches, rf"at {line} \(if h.sum\(\) > 0:  # a branch\): its value is needed"),
+        cases = [(Branches, rf"at {line} \(if h.sum\(\) > 0:  # a branch\): the code needs the value of a tensor"),
                  (Asserts, rf"at {line} .*AssertionError: five columns are wanted"),
-                 (View, "a view of it is read behind the cut|changes a value in place"),
-                 (Twice, "'first' is called again at .*, behind a cut"), (Boxed, rf"at {line} .*a Box, which holds tensors")]
+                 (View, "a view of it is read after the cut|changes a value in place"),
+                 (Twice, "'first' is called again at .*, after a cut"), (Boxed, rf"at {line} .*a Box, which holds tensors")]
         for kind, text in cases:
             with self.subTest(model=kind.__name__), self.assertRaisesRegex(ValueError, text) as caught:
                 model, x = kind(), torch.randn(4, 4)

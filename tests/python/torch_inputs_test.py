@@ -90,7 +90,7 @@ class Inputs(unittest.TestCase):
 
     def test_another_scaler_is_refused(self):
         x, pipe = torch.ones(4, 4), self.made()
-        self.refuses("step: a torch.amp.GradScaler sees the gradients of this worker's stages alone",
+        self.refuses("step: a torch.amp.GradScaler checks only the gradients of this worker's stages",
                      lambda: pipe.step(x, x, torch.amp.GradScaler("cpu")))
         self.refuses("made of this Pipeline", lambda: pipe.step(x, x, hetu.torch.GradScaler(self.made())))
         pipe.step(x, x, torch.amp.GradScaler("cpu", enabled=False))
@@ -126,14 +126,15 @@ class Inputs(unittest.TestCase):
             def __len__(self):
                 return 6
 
-        for target, text in (([1, 2, 3, 4, 5, 6], "target: a list of 6 elements beside 6 samples isn't cut"),
+        for target, text in (([1, 2, 3, 4, 5, 6], "target: a list of 6 elements isn't cut into micro-batches, "
+                                                   "although there are 6 samples"),
                              ({"names": list("abcdef")}, r"target\['names'\]: a list of 6 elements"),
                              ((x, [torch.ones(())] * 6), r"target\[1\]: a list of 6 elements"),
                              ([torch.ones(1, 3)] * 6, "target: a list of 6 elements"),
                              ([{"boxes": torch.ones(6, 4)}] * 5 + [{"boxes": torch.ones(1, 4)}], "target: a list of 6"),
                              (Rows(), "target: a Rows of 6 elements"),
                              (np.array(list("abcdef")), "target: a NumPy array of <U1 can't become a tensor"),
-                             (np.ones(5), r"target: a tensor of shape \[5\] beside samples of 6 rows")):
+                             (np.ones(5), r"target: a tensor of shape \[5\] in a batch of 6 samples")):
             self.refuses(text, lambda target=target: pipe.step(x, target))
         for target in ((1, 2, 3, 4, 5, 6), "abcdef", [x] * 6, [1, 2], {"a": x, "b": 3}, None):
             pipe.step(x, target)

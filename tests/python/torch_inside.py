@@ -276,7 +276,8 @@ def old_hooks():
     for schedule in ("zb-h1", "zb-v"):
         for register, text in (
                 (lambda pieces: pieces[1][0].register_backward_hook(double), "'1.0' (Linear) has a hook of register_backw"),
-                (lambda _: nn.modules.module.register_module_backward_hook(double), "a hook of register_module_backward")):
+                (lambda _: nn.modules.module.register_module_backward_hook(double),
+                 "register_module_backward_hook() has registered a hook")):
             pieces = linears()
             handle = register(pieces)
             pipe = hetu.torch.Pipeline(pieces, nn.MSELoss(), schedule, 4)

@@ -28,7 +28,7 @@ class Losses(unittest.TestCase):
                             ("ROWS ", 7), ("UNUSED", 1), ("DRAWING", 1),
                             ("NOTHING", 1), ("NOT FINITE", 1)):
             self.assertEqual(run.stdout.count(word), 2 * lines, run.stdout)
-        self.assertEqual(run.stderr.count("the loss draws random numbers or changes between calls"), 2, run.stderr)
+        self.assertEqual(run.stderr.count("the loss uses random numbers or changes between calls"), 2, run.stderr)
 
     @unittest.skipUnless(find_spec("transformers"), "transformers is not there: ./run torch installs it")
     def test_models_of_transformers_bring_their_loss(self):

@@ -38,14 +38,14 @@ class Strict(CheckpointCase):
         pipe.save(self.folder, optimizer, rates=rates)
         cases = [("checkpoint's optimizer is AdamW, and this one is SGD", {"rule": sgd}, {}),
                  (r"optimizer has 1 group\(s\) of parameters, this one 2", {"rule": groups}, {}),
-                 ("'0.weight' is in group 0 of the optimizer in the checkpoint alone", {"rule": fewer}, {}),
+                 ("'0.weight' is in group 0 of the optimizer only in the checkpoint", {"rule": fewer}, {}),
                  ("has '2.bias' and 3 more, which the model does not have", {"layers": 2}, {}),
                  ("has no '4.weight' and 3 more, which the model has", {"layers": 6}, {}),
                  (r"'0.weight' is \[8, 8\] in the checkpoint and \[6, 6\] here", {"width": 6}, {}),
                  ("no '1.weight' and 1 more, which the model has", {"norms": False}, {}),
-                 ("has the state of 'rates' too; pass rates=", {}, {"rates": None}),
-                 ("no state of 'scaler': it was saved with 'rates'", {}, {"scaler": "new"}),
-                 (r"has a single optimizer, and load\(\) was given optimizers \['a'\]", {"name": "a"}, {})]
+                 ("also has the state of 'rates'; pass rates=", {}, {"rates": None}),
+                 ("no state of 'scaler'; besides the optimizer, it holds 'rates'", {}, {"scaler": "new"}),
+                 (r"has a single optimizer, but load\(\) was given optimizers \['a'\]", {"name": "a"}, {})]
         for pattern, how, more in cases:
             with self.subTest(pattern):
                 name = how.pop("name", None)
@@ -64,7 +64,7 @@ class Strict(CheckpointCase):
     def test_a_checkpoint_without_an_optimizer(self):
         pipe, optimizer = self.made()
         pipe.save(self.folder)
-        self.refused("has no state of an optimizer", lambda: pipe.load(self.folder, optimizer))
+        self.refused("has no optimizer state", lambda: pipe.load(self.folder, optimizer))
         self.assertEqual(pipe.load(self.folder), [])
         self.assertEqual(len(pipe.load(self.folder, optimizer, strict=False)), 1)
 
@@ -126,7 +126,7 @@ class OtherFormats(CheckpointCase):
         def sgd(p):
             return torch.optim.SGD(p, lr=0.1, momentum=0.9)
 
-        for pattern, how in (("is of another class", {"rule": sgd}), ("has 'model.2.bias', which", {"layers": 2}),
+        for pattern, how in (("are of different classes", {"rule": sgd}), ("has 'model.2.bias', which", {"layers": 2}),
                              ("has no 'model.4.weight', which", {"layers": 6}), (r"is \[8, 8\] in the", {"width": 6})):
             with self.subTest(pattern):
                 other, second = self.made(seed=2, **how)
@@ -136,7 +136,7 @@ class OtherFormats(CheckpointCase):
                 self.assertRegex("; ".join(load_dcp(other, self.folder, second, strict=False)), pattern)
         other, second = self.made(seed=2)
         save_dcp(pipe, self.folder.with_name("weights"))
-        self.refused("has no state of an optimizer", lambda: load_dcp(other, self.folder.with_name("weights"), second))
+        self.refused("has no optimizer state", lambda: load_dcp(other, self.folder.with_name("weights"), second))
 
     def test_varuna(self):
         from hetu.varuna import CutPoint, Varuna
@@ -170,7 +170,7 @@ class OtherFormats(CheckpointCase):
         other = made(2, adam)
         self.refused("has 'layers.2.bias', which the model does not have", lambda: other.load_checkpoint(self.folder, 0))
         other = made(3, lambda p: torch.optim.SGD(p, lr=0.1))
-        self.refused("optimizer is AdamW, and this one is SGD", lambda: other.load_checkpoint(self.folder, 0))
+        self.refused("optimizer is AdamW, but this one is SGD", lambda: other.load_checkpoint(self.folder, 0))
 
 
 class Contents(CheckpointCase):

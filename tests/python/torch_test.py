@@ -171,10 +171,10 @@ class Torch(unittest.TestCase):
         cases = [
             (lambda: hetu.torch.Pipeline([line], loss, **two), "has 2 stages, and the model 1 piece"),
             (lambda: hetu.torch.Pipeline(tied, loss, **three), "'0.weight' is used on stages 0 and 1 and 2, and"),
-            (lambda: hetu.torch.Pipeline([line, lambda v: v], loss, **two), "piece 1 of the model is no nn.Module but "
+            (lambda: hetu.torch.Pipeline([line, lambda v: v], loss, **two), "piece 1 of the model is not an nn.Module but "
                                                                             "function"),
             (lambda: hetu.torch.Pipeline(nn.Sequential(nn.Sequential(line, hetu.torch.CutPoint()), line), loss, **two),
-             "CutPoint '1' stands inside of a Sequential"),
+             "CutPoint '1' is inside a Sequential"),
             (lambda: hetu.torch.Pipeline([line, line], loss, **two), "is used on stages 0 and 1"),
             (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, "pipedream", 2).step(x, x), "updates stages "
                                                                                                     "one by one"),
@@ -187,8 +187,8 @@ class Torch(unittest.TestCase):
              "must be a scalar"),
             (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, first_pieces=[0, 2], **two), r"first_pieces "
                                                                                                       r"\[0, 2\]"),
-            (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, pipelines=2, **two), "1 workers do not make 2 "
-                                                                                             "pipelines"),
+            (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, pipelines=2, **two), "1 workers can't be divided "
+                                                                                             "into 2 pipelines"),
             (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, **two).load("/nowhere"), "holds no checkpoint"),
             (lambda: hetu.torch.Pipeline(without_memory(), loss, **two),
              r"'1.scale' of a model made in empty\(\) has no value: Scale has no reset_parameters"),
@@ -250,7 +250,7 @@ class Torch(unittest.TestCase):
 
         with tempfile.TemporaryDirectory() as folder:
             profiler = Profiler(torch_varuna.Model(tied=False), "cpu", fp16=False)
-            with self.assertRaisesRegex(ValueError, "before initialize"):
+            with self.assertRaisesRegex(ValueError, r"call initialize\(get_batch\) first"):
                 profiler.profile_all([1])
             profiler.initialize(get_batch)
             self.assertEqual(list(profiler.profile_all(get_batch, [1, 2], out_folder=folder)), [0, 1, 2, 3])
@@ -286,11 +286,12 @@ class Torch(unittest.TestCase):
 
         cases = [
             (varuna(fp16=True, bf16=True), "fp16 and bf16"),
-            (varuna(text="0;1;"), "is of 2 ranks, and 1 workers run"), (varuna(text="0;1"), "is of 2 ranks"),
+            (varuna(text="0;1;"), "names 2 ranks, but the job has 1 workers"), (varuna(text="0;1"), "names 2 ranks"),
             (varuna(text="0,1;2;"), "stages have 2, 1 ranks"), (varuna(text="0;0;"), r"names ranks \[0, 0\]"),
-            (varuna(text="a;"), "ranks are numbers"), (varuna(size=0), "batch_size 0"), (varuna(chunk=0), "chunk_size 0"),
+            (varuna(text="a;"), "expected ranks separated by commas"), (varuna(size=0), "batch_size 0"),
+            (varuna(chunk=0), "chunk_size 0"),
             (varuna(step_values=1), "step_values 1"), (varuna(), "CutPoint 'cut' is used 2 times"),
-            (varuna(Twice(other=True)), r"Twice: its forward goes other ways in train\(\)"),
+            (varuna(Twice(other=True)), r"Twice: its forward takes different paths in train\(\)"),
             (varuna(Twice(reads=True)), "Twice: its forward cannot be traced from cut to cut"),
             (lambda: get_this_rank_config_varuna("0,2;1,3;", 4), "has no rank 4"),
         ]

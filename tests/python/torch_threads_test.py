@@ -210,7 +210,7 @@ class Threads(unittest.TestCase):
             with self.subTest(one=one, two=two), contextlib.ExitStack() as stack:
                 if is_refused:
                     stack.enter_context(self.assertRaisesRegex(
-                        ValueError, f"'{one}.weight' is used on stages {one} and {two}, and stage 1 stands on worker 1"))
+                        ValueError, f"'{one}.weight' is used on stages {one} and {two}, and stage 1 is on worker 1"))
                 hetu.torch.Pipeline(model, nn.MSELoss(), "gems", 4, devices="threads:3")
 
     def test_errors(self):

@@ -207,7 +207,7 @@ def incomplete(wrapped, again, store):
     place = checkpoint.folder_of(store, first + 1)
     marker = json.loads((place / "markers" / "complete_1.txt").read_text())
     file = next(name for name in sorted(marker["files"]) if name.startswith("opt-fp32"))
-    for change, text in ((lambda: (place / file).write_bytes(b"x" * marker["files"][file][0]), "other bytes"),
+    for change, text in ((lambda: (place / file).write_bytes(b"x" * marker["files"][file][0]), "is damaged"),
                          (lambda: (place / file).unlink(), f"{file} is missing"),
                          (lambda: (place / "markers" / "complete_1.txt").unlink(), "markers/complete_1.txt is missing")):
         say("to be changed")
@@ -215,7 +215,7 @@ def incomplete(wrapped, again, store):
             change()
         say("changed")
         refused(lambda: again.load_checkpoint(store, first + 1), text)
-        if text == "other bytes":
+        if text == "is damaged":
             refused(lambda: again.load_checkpoint(store, first + 1, check_complete=False), f"{file} cannot be read")
     assert checkpoint.latest(store) == first
     again.load_checkpoint(store, first)

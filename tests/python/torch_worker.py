@@ -230,7 +230,7 @@ def dcp(folder, seed):
     place = os.path.join(folder, "dcp")
     pipe, rule = check("zb-h1", seed)
     worker, workers = pipe.transport.worker, pipe.transport.workers
-    refuses(RuntimeError, lambda: hetu.torch.save_dcp(pipe, place, rule), "torch's own group of the 2 workers")
+    refuses(RuntimeError, lambda: hetu.torch.save_dcp(pipe, place, rule), "a torch process group of all 2 workers")
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/group", rank=worker,
                                          world_size=workers)
     rule.param_groups[0]["lr"] = 0.02
@@ -249,7 +249,7 @@ def dcp(folder, seed):
     hetu.torch.load_dcp(other, f"{place}-plain", second)
     assert all(torch.equal(a + 1, b) for a, b in zip(known.values(), other.state_dict().values(), strict=True))
     torch.distributed.destroy_process_group()
-    refuses(OSError, lambda: hetu.torch.load_dcp(other, folder, second), "no complete checkpoint of torch")
+    refuses(OSError, lambda: hetu.torch.load_dcp(other, folder, second), "not a complete checkpoint of torch")
     print(f"DCP: worker {worker}", flush=True)
 
 

@@ -96,7 +96,7 @@ def schedules():
         compare("twice", plain, adamw, "gems", clip=2.0)
         model = Training(plain, lambda _: {}, "gems", True)
         rule = torch.optim.SGD(list(dict(model.pipe.named_parameters()).values()), lr=0.1)
-        refuses(ValueError, rule.step, "this worker has 2 copies of '0.0.weight', and the optimizer does not have all")
+        refuses(ValueError, rule.step, "this worker has 2 copies of '0.0.weight', but the optimizer has only some")
     if workers == 2:
         compare("twice pipelines", plain, several, "gems", clip=2.0, pipelines=2)
         compare("chimera", plain, adamw, "chimera", clip=2.0)
@@ -262,7 +262,7 @@ def bad():
         return lambda: hetu.torch.Pipeline(plain(), nn.MSELoss(), "1f1b", MICROS, shard_optimizer=True, **options)
 
     refuses(ValueError, made(), "shard_optimizer: there is one copy of each stage")
-    refuses(ValueError, made(pipelines=2, averaging="preduce"), "pipelines that average weights make updates of their own")
+    refuses(ValueError, made(pipelines=2, averaging="preduce"), "pipelines that average weights update them separately")
     one = Training(plain, adamw, "1f1b", True, pipelines=2)
     worker = one.pipe.transport.worker
 
@@ -280,12 +280,12 @@ def bad():
             super().step(closure)
 
     one.pipe.step(*one.batch(0))
-    refuses(ValueError, Global(one.pipe.parameters()).step, "Global keeps a state for 'all', which is none of its")
+    refuses(ValueError, Global(one.pipe.parameters()).step, "Global keeps a state for 'all', which is not one of its")
     rule = torch.optim.SGD(one.pipe.parameters(), lr=0.1 + worker)
-    refuses(ValueError, rule.step, "the optimizer of worker 1 has other options than that of worker 0")
+    refuses(ValueError, rule.step, "the optimizer of worker 1 has different options than that of worker 0")
     parameters = list(one.pipe.parameters())
     rule = torch.optim.SGD(parameters[:-1] if worker else parameters, lr=0.1)
-    refuses(ValueError, rule.step, "the optimizer of worker 1 has other parameters or groups than that of worker 0")
+    refuses(ValueError, rule.step, "the optimizer of worker 1 has different parameters or groups than that of worker 0")
 
     def by_hand(before):
         """Runs a script that changes weights itself."""
@@ -298,9 +298,9 @@ def bad():
                     parameter.data -= 0.1 * parameter.grad
         before(one)
 
-    refuses(ValueError, lambda: by_hand(lambda one: one.pipe.step(*one.batch(2))), "has other values on worker 1 than on")
-    refuses(ValueError, lambda: by_hand(lambda one: one.pipe.save(FOLDER + "/no")), "weights are sent to the other copies")
-    refuses(ValueError, lambda: by_hand(lambda one: one.pipe.state_dict()), "by one, or on all workers alike")
+    refuses(ValueError, lambda: by_hand(lambda one: one.pipe.step(*one.batch(2))), "different values on worker 1 than on")
+    refuses(ValueError, lambda: by_hand(lambda one: one.pipe.save(FOLDER + "/no")), "sends weights to the other copies")
+    refuses(ValueError, lambda: by_hand(lambda one: one.pipe.state_dict()), "or in the same way on all workers")
     one = Training(plain, adamw, "1f1b", True, pipelines=2)
     for step in range(3):  # unused gradients are allowed
         one.pipe.step(*one.batch(step))

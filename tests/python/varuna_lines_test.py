@@ -33,7 +33,7 @@ class Lines(unittest.TestCase):
             run = hetu("genschedule", 4, 5, stage)
             wanted = "".join(f"{'FRB'.index(task[0])},{task[1:]};" for task in golden.split())
             self.assertEqual((run.returncode, run.stdout.strip(), run.stderr), (0, wanted, ""))
-        self.refused(hetu("genschedule", 4, 5, 4), "stages are 0 to 3")
+        self.refused(hetu("genschedule", 4, 5, 4), "the 4 stages are 0 to 3")
 
     def test_simulate(self):
         """The time is 27 units without the rule and without messages. Messages between machines take longer, and sums are
@@ -57,7 +57,7 @@ class Lines(unittest.TestCase):
             self.assertGreater(time(4, 5, 0, 0, GPIPE="1"), 27000)
             self.assertGreater(time(4, 5, 1000, 0, PD_1F1B="1"), time(4, 5, 1000, 0))
             self.refused(hetu("simulate-varuna", 3, 5, 0, 0, folder=folder), "4 line(s) for 3 stages")
-            self.refused(hetu("simulate-varuna", 4, 5, 0, 0, folder=folder, SCATTERED="1"), "is not carried")
+            self.refused(hetu("simulate-varuna", 4, 5, 0, 0, folder=folder, SCATTERED="1"), "is not supported")
             Path(folder, "compute.txt").write_text("1000\n")
             self.refused(hetu("simulate-varuna", 1, 5, 0, 0, folder=folder), "compute.txt:1: '1000'")
 

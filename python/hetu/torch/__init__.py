@@ -10,8 +10,8 @@
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
-    raise ImportError(f"hetu.torch needs PyTorch ({error}); `./run torch` installs it in the tree, else: pip install "
-                      f"torch") from None
+    raise ImportError(f"hetu.torch needs PyTorch ({error}); install it with `pip install torch`, or with `./run torch` in "
+                      f"Hetu's source tree") from None
 
 from hetu.torch import versions as _versions  # noqa: F401  # refuses a PyTorch that lacks what the others import
 

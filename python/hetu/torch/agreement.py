@@ -27,19 +27,19 @@ def check_same(begins: Sequence[dict[str, Any]], workers: Sequence[int], width: 
 def _compare(worker: int, mine: dict[str, Any], other: int, known: dict[str, Any], batch: Batch) -> None:
     for what, value in mine.items():
         if known[what] != value and what == "names":
-            raise ValueError(f"worker {worker} has other names of parameters than worker {other}: make the same model on "
-                             f"all workers. Where torch.distributed.pipelining has cut a model in which one parameter has "
-                             f"several names, it keeps them by Python's hash seed: set PYTHONHASHSEED=0 for all workers")
+            raise ValueError(f"worker {worker} has different parameter names than worker {other}. Make the same model on "
+                             f"all workers. If torch.distributed.pipelining has cut the model and a parameter has several "
+                             f"names, Python's hash seed decides which name it keeps: set PYTHONHASHSEED=0 for all workers.")
         if known[what] != value and what == "checksums":
             number = next(at for at, (one, two) in enumerate(zip(value, known[what], strict=True)) if one != two)
-            raise ValueError(f"worker {worker} begins a step with other values of {batch.name(number)} than worker "
-                             f"{other}: all workers of a pipeline must be given the same batch. Seed what shuffles and "
-                             f"augments alike on all of them, as by "
-                             f"DataLoader(generator=torch.Generator().manual_seed(n))")
+            raise ValueError(f"worker {worker} begins a step with different values of {batch.name(number)} than worker "
+                             f"{other}: all workers of a pipeline need the same batch. Use the same seed for shuffling and "
+                             f"augmentation on all of them, for example "
+                             f"DataLoader(generator=torch.Generator().manual_seed(n)).")
         if known[what] != value:
             raise ValueError(f"worker {worker} begins a step with {what} {value}, worker {other} with {known[what]}: all "
-                             f"workers of a pipeline must be given the same batch, and all pipelines a step of the same "
-                             f"kind")
+                             f"workers of a pipeline must get the same batch, and all pipelines must take the same kind of "
+                             f"step")
 
 
 def total_weight(begins: Sequence[dict[str, Any]], width: int, rule: LossRule) -> float:
@@ -70,12 +70,14 @@ def check_copies(texts: Iterable[bytes]) -> None:
         found = json.loads(text)
         version = version or found["torch"]
         if found["torch"] != version:
-            raise ValueError(f"worker {worker} has PyTorch {found['torch']}, worker 0 has {version}; install one")
+            raise ValueError(f"worker {worker} has PyTorch {found['torch']}, worker 0 has {version}; install the same "
+                             f"version on all workers")
         for stage, sums in found["stages"].items():
             known = first.setdefault(stage, (worker, sums))
             if known[1] != sums:
-                raise ValueError(f"stage {stage} begins with other weights on worker {worker} than on worker {known[0]}: "
-                                 f"make the model from one seed on all (torch.manual_seed before it)")
+                raise ValueError(f"stage {stage} begins with different weights on worker {worker} than on worker "
+                                 f"{known[0]}: make the model from the same seed on all workers (call torch.manual_seed "
+                                 f"before)")
 
 
 def copies_of(stages: Iterable[tuple[int, torch.nn.Module]]) -> bytes:

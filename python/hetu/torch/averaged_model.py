@@ -48,7 +48,7 @@ class AveragedModel:
         pipe: the same Pipeline. The parameter exists for scripts that pass the model, as PyTorch's AveragedModel requires.
         """
         if pipe is not None and pipe is not self.pipe:
-            raise ValueError("update_parameters: this is another Pipeline than the averages were made of")
+            raise ValueError("update_parameters: the averages were made of another Pipeline; pass that one, or nothing")
         self._averaged.update_parameters(_Tensors(self.pipe))
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -63,7 +63,7 @@ class AveragedModel:
         Collective: every worker enters it. Afterwards the Pipeline has its own weights again."""
         self.pipe.check_one("applied")
         if not self.n_averaged:
-            raise RuntimeError("applied: no update_parameters() yet, so there are no averages")
+            raise RuntimeError("applied: there are no averages yet; call update_parameters() first")
         self._exchange()
         try:
             yield

@@ -31,11 +31,11 @@ class Averages:
     def __init__(self, how: Averaging | str, transport: Any, pipelines: int) -> None:
         how = Averaging(how) if isinstance(how, str) else how
         if not isinstance(how, Averaging):
-            raise ValueError(f"averaging={how!r}: a hetu.averaging.Averaging is wanted, or the name of its method")
+            raise ValueError(f"averaging={how!r}: expected a hetu.averaging.Averaging, or the name of its method")
         options.check("averaging", how.settings())
         if pipelines < 2:
-            raise ValueError(f"averaging: {how.method} averages the weights of pipelines, and there is 1: say pipelines=2 "
-                             f"or more, or leave it out")
+            raise ValueError(f"averaging: {how.method} averages the weights of several pipelines, but there is only 1; use "
+                             f"pipelines=2 or more, or remove averaging=")
         self.how, self.transport, self.pipelines = how, transport, pipelines
         self.link: Any = None  # to the coordinator
         self.weights = HostCopy(torch.zeros(0))  # the memory of this worker's parameters
@@ -54,19 +54,19 @@ class Averages:
         for placement in placements:
             held = worker_of.setdefault(placement["model_stage"], placement["workers"])
             if held != placement["workers"]:
-                raise ValueError(f"averaging: stage {placement['model_stage']} stands on workers {held[0]} and "
-                                 f"{placement['workers'][0]} of a pipeline, which would meet others each: choose a schedule "
-                                 f"with one copy of a stage, such as 1f1b or zb-v")
+                raise ValueError(f"averaging: stage {placement['model_stage']} is on workers {held[0]} and "
+                                 f"{placement['workers'][0]} of a pipeline, which would average with different groups: "
+                                 f"choose a schedule with one copy of each stage, such as 1f1b or zb-v")
         for tie in ties:
             first, second = (worker_of[stage][0] for stage in tie.stages)
             if first != second:
                 raise ValueError(f"averaging: '{tie.names[0]}' and '{tie.names[1]}' are one parameter on workers {first} "
-                                 f"and {second} of a pipeline, which would meet others each: untie them, or choose a "
-                                 f"schedule that has both stages on one worker, such as zb-v")
+                                 f"and {second} of a pipeline, which would average with different groups: untie them, or "
+                                 f"choose a schedule that has both stages on one worker, such as zb-v")
         for name, parameter in named:
             if parameter.dtype != torch.float32:
-                raise ValueError(f"averaging: '{name}' is {str(parameter.dtype).removeprefix('torch.')}; means are made of "
-                                 f"float32")
+                raise ValueError(f"averaging: '{name}' is {str(parameter.dtype).removeprefix('torch.')}; only float32 "
+                                 f"parameters can be averaged")
         device = named[0][1].device if named else torch.device("cpu")
         flat = torch.empty(sum(parameter.numel() for _, parameter in named), device=device)
         self.weights = HostCopy(flat)
@@ -85,9 +85,10 @@ class Averages:
     def run(self, pipe: Any, updates: int, optimizer: torch.optim.Optimizer) -> Iterator[int]:
         """Implements Pipeline.run()."""
         if self.running:
-            raise RuntimeError("run: one is under way, or was left in the middle, and the other pipelines are still in it")
+            raise RuntimeError("run: the previous run has not ended: it is in progress, or its loop was left early, and the "
+                               "other pipelines are still in it")
         if updates < 1:
-            raise ValueError(f"run: {updates} updates; one at least is wanted")
+            raise ValueError(f"run: updates must be at least 1, got {updates}")
         pipe.exchange(b"")
         first, done = pipe.steps, 0
         self._to_host()
@@ -99,7 +100,7 @@ class Averages:
             self.stepped = False
             yield pipe.steps
             if not self.stepped:
-                raise RuntimeError("run: a turn went by without step(); each makes one update")
+                raise RuntimeError("run: an iteration ended without step(); each iteration must call step() once")
             self._check_memory()
             done += 1
             self._to_host()
@@ -112,12 +113,13 @@ class Averages:
     def begin_step(self, scaler: Any) -> None:
         """Throws an error if a step isn't allowed at this point."""
         if scaler is not None:
-            raise ValueError("averaging: a step with a scaler: pipelines would skip other updates; bfloat16 needs no scale")
+            raise ValueError("averaging: step() takes no scaler, because pipelines would skip different updates; use "
+                             "bfloat16, which needs no scaling")
         if not self.running or self.stepped:
-            raise RuntimeError(f"step: pipelines that average ({self.how.method}) take one step per turn of "
-                               f"`for step in pipe.run(updates, optimizer)`")
+            raise RuntimeError(f"step: with averaging ({self.how.method}), call step() once per iteration of `for step in "
+                               f"pipe.run(updates, optimizer)`")
         if threading.get_ident() != self.thread:
-            raise RuntimeError("step: of a run all steps are taken by the thread that has begun it")
+            raise RuntimeError("step: all steps of a run must be taken by the thread that started the run")
 
     def end_step(self) -> None:
         """Ends a step once its gradients are complete: takes in the mean that was started after the previous update.
@@ -139,12 +141,13 @@ class Averages:
     def check_one(self, what: str) -> None:
         """Throws RuntimeError if the pipelines have different weights, as during a run."""
         if self.running:
-            raise RuntimeError(f"{what}: in a run each pipeline has weights of its own; call it after the run")
+            raise RuntimeError(f"{what}: during a run each pipeline has its own weights; call it after the run")
 
     def _check_memory(self) -> None:
         for name, parameter, view in self.parts:
             if parameter.data_ptr() != view.data_ptr():
-                raise RuntimeError(f"averaging: '{name}' has got other memory (.data, .to()): change its values in place")
+                raise RuntimeError(f"averaging: the memory of '{name}' was replaced (.data, .to()); change its values in "
+                                   f"place")
 
     # ---- its end ----
 
@@ -167,8 +170,8 @@ class Averages:
         copies = texts[pipe.row::len(texts) // self.pipelines]
         for pipeline, other in enumerate(copies):
             if other["states"] != copies[0]["states"]:
-                raise ValueError(f"averaging: the optimizer of pipeline {pipeline} keeps other states than that of pipeline "
-                                 f"0: give all the same, of the same parameters")
+                raise ValueError(f"averaging: the optimizer of pipeline {pipeline} has different states than that of "
+                                 f"pipeline 0: give all pipelines the same optimizer for the same parameters")
         for at, (name, buffer) in enumerate(buffers):
             if len({one["buffers"][at] for one in copies}) > 1:
                 _sort(name, buffer, arrays, numbers, None)

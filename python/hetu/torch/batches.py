@@ -95,13 +95,13 @@ def _check_lists(value: Any, rows: int, what: str) -> None:
     if isinstance(value, (list, tuple)):
         each = all(isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.shape[0] == rows for leaf in leaves)
         if isinstance(value, list) and len(value) == rows and not each:
-            raise ValueError(f"{what}: a list of {rows} elements beside {rows} samples isn't cut into micro-batches: give a "
-                             f"tensor to have it cut, or a tuple to give all of it to every micro-batch")
+            raise ValueError(f"{what}: a list of {rows} elements isn't cut into micro-batches, although there are {rows} "
+                             f"samples: give a tensor to have it cut, or a tuple to give all of it to every micro-batch")
         for number, item in enumerate(value):
             _check_lists(item, rows, f"{what}[{number}]")
     elif len(leaves) == 1 and not isinstance(value, (str, bytes)) and hasattr(value, "__len__") and len(value) == rows:
-        raise ValueError(f"{what}: a {type(value).__name__} of {rows} elements beside {rows} samples isn't cut into "
-                         f"micro-batches: give a tensor")
+        raise ValueError(f"{what}: a {type(value).__name__} of {rows} elements isn't cut into micro-batches, although there "
+                         f"are {rows} samples: give a tensor")
 
 
 def signature(leaf: Any, cut: int) -> str:

@@ -80,7 +80,7 @@ def from_pretrained(folder: str | os.PathLike[str]) -> PiecewiseModel:
 
     place = Path(folder)
     if not (place / "config.json").is_file():
-        raise OSError(f"{place}: config.json is not there: a folder of save_pretrained() is wanted")
+        raise OSError(f"{place}: config.json not found; expected a folder that save_pretrained() has written")
     config = transformers.AutoConfig.from_pretrained(place)
     names = list(config.architectures or [])
     known = [name for name in names if name in _TABLE]
@@ -103,8 +103,8 @@ def _warn_of_surplus(whole: Any, weights: checkpoint.WeightFiles) -> None:
     if surplus and _hetu.env()["worker"] == 0:
         more = f" and {len(surplus) - 5} more" if len(surplus) > 5 else ""
         shown = ", ".join(map(repr, surplus[:5])) + more
-        warnings.warn(f"{weights.folder}: {type(whole).__name__} has no place for {shown}. They are not read; is this the "
-                      f"folder of another model?", stacklevel=3)
+        warnings.warn(f"{weights.folder}: ignored tensors that {type(whole).__name__} does not have: {shown}. Check that "
+                      f"the folder belongs to this model.", stacklevel=3)
 
 
 def pieces_of(model: Any) -> Iterator[nn.Module]:

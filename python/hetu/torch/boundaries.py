@@ -161,9 +161,8 @@ def check_rows(stages: Sequence[Stage], find_form: Callable[[int], Form], rows: 
                                                     for m, n in zip(a.shape, b.shape, strict=True)):
                 continue
             kinds = ", ".join(type(piece).__name__ for piece in stages[number].pieces)
-            raise ValueError(f"stage {number} ({kinds}) gives {a} for {rows} samples and {b} for {rows + 1}: a module "
-                             f"changes "
-                             f"the number of samples; keep the samples a dimension of their own")
+            raise ValueError(f"stage {number} ({kinds}) returns {a} for {rows} samples and {b} for {rows + 1} samples: a "
+                             f"module changes the number of samples; keep the samples in a dimension of their own")
     return form
 
 
@@ -172,8 +171,9 @@ def check_constant(stage: int, found: Any, expected: Any) -> None:
     so the next stage would use the value found then."""
     if isinstance(found, torch.Tensor) or (isinstance(expected, (*SIMPLE, FormKey)) and found != expected):
         what = f"a tensor {spec_of(found)}" if isinstance(found, torch.Tensor) else repr(found)
-        raise ValueError(f"stage {stage} gives {what}, and gave {expected!r} where it was looked at without values. What is "
-                         f"not a tensor isn't sent between stages, so it may not depend on what tensors hold: give a tensor")
+        raise ValueError(f"stage {stage} returned {what}, but {expected!r} when shapes were determined. Only tensors are "
+                         f"sent between stages, so other values must not depend on the contents of tensors. Return a tensor "
+                         f"instead.")
 
 
 def _refuse_hidden(leaf: Any, stage: Stage, number: int) -> None:
@@ -217,7 +217,7 @@ def _run(stage: Stage, number: int, likeness: _Likenesses, value: Any) -> Any:
     except Exception as error:
         kinds = ", ".join(type(piece).__name__ for piece in stage.pieces)
         text = " ".join(str(error).split())
-        raise ValueError(f"stage {number} ({kinds}) fails where it is looked at without values: {type(error).__name__}: "
-                         f"{text}") from error
+        raise ValueError(f"stage {number} ({kinds}) fails when shapes are determined with tensors that have no values: "
+                         f"{type(error).__name__}: {text}") from error
     finally:
         stage.before = before

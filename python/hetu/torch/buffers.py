@@ -101,8 +101,8 @@ class Buffers:
             if slot.name in found and not slot.is_first:
                 slot.take(found[slot.name])
             elif slot.name not in found and slot.has_changed():
-                raise ValueError(f"buffer '{slot.name}' has changed on a copy of its stage and not on the first copy, whose "
-                                 f"buffers are the model's: choose a schedule that gives each copy micro-batches")
+                raise ValueError(f"buffer '{slot.name}' has changed on a copy of its stage, but not on the first copy, "
+                                 f"which holds the model's buffers: choose a schedule that gives each copy micro-batches")
             slot.note()
         self.rename()
 

@@ -75,7 +75,7 @@ class WeightFiles:
         self.files = _file_by_name(folder)
         for file in sorted(set(self.files.values())):
             if not (folder / file).is_file():
-                raise OSError(f"{folder}: {file} is not there, which {INDEX} names")
+                raise OSError(f"{folder}: {file} is missing, although {INDEX} names it")
 
     def names(self) -> set[str]:
         """Returns the names of all tensors."""
@@ -95,7 +95,7 @@ class WeightFiles:
             self.opened[file] = opened, {row[0]: (n, row[1], row[2]) for n, row in enumerate(opened.tensors)}
         opened, rows = self.opened[file]
         if name not in rows:
-            raise OSError(f"{self.folder / file}: '{name}' is not in it, though {INDEX} says so")
+            raise OSError(f"{self.folder / file}: '{name}' is missing, although {INDEX} says that this file holds it")
         return opened, rows[name]
 
 
@@ -109,5 +109,5 @@ def _file_by_name(folder: Path) -> dict[str, str]:
             raise OSError(f"{folder / INDEX}: not an index of sharded safetensors files, or damaged: {error}") from None
         return dict(weights)
     if not (folder / ONE_FILE).is_file():
-        raise OSError(f"{folder}: neither {INDEX} nor {ONE_FILE} is there")
+        raise OSError(f"{folder}: no weights found; expected {INDEX} or {ONE_FILE}")
     return {row[0]: ONE_FILE for row in _hetu.SafetensorsFile(str(folder / ONE_FILE)).tensors}

@@ -21,7 +21,7 @@ def refuse_own_forward(model: nn.Module) -> None:
     own = [*(n for n, p in model._parameters.items() if p is not None), *(n for n, b in model._buffers.items()
                                                                          if b is not None)]
     if own:
-        raise ValueError(f"{name} has '{own[0]}' itself, which no child has and which would be in no stage. Move it into a "
+        raise ValueError(f"{name} has its own parameter or buffer '{own[0]}', which would be in no stage; move it into a "
                          f"child")
     refuse_hooks({"": model}, name)
 

@@ -66,7 +66,7 @@ class Pieces:
                             [type(piece).__name__ for piece in self.pieces])
         first = list(first_pieces)
         if len(first) != stages or first[0] != 0 or any(a >= b for a, b in zip(first, [*first[1:], count], strict=True)):
-            raise ValueError(f"first_pieces {first}: {stages} ascending numbers below {count} are wanted, the first 0")
+            raise ValueError(f"first_pieces {first}: expected {stages} ascending numbers below {count}, the first of them 0")
         return first
 
     def stages(self, first: Sequence[int]) -> list[Stage]:
@@ -89,8 +89,9 @@ def even_cut(has_parameters: Sequence[bool], stages: int, kinds: Sequence[str]) 
         return first
     if sum(has_parameters) < stages:
         names = ", ".join(kinds[first[empty[0]]:[*first[1:], count][empty[0]]])
-        warnings.warn(f"stage {empty[0]} ({names}) has no parameters: {sum(has_parameters)} of {count} pieces have some, "
-                      f"for {stages} stages. torch.optim refuses the empty list of its worker; use fewer stages",
+        warnings.warn(f"stage {empty[0]} ({names}) has no parameters: {sum(has_parameters)} of {count} pieces have "
+                      f"parameters, for {stages} stages. torch.optim rejects the empty parameter list of its worker; use "
+                      f"fewer stages.",
                       stacklevel=4)
         return first
     # Dynamic programming. (stages, pieces) -> (the longest stage, the sum of squared lengths, the cut). The sum of squares
@@ -110,15 +111,16 @@ def _pieces(model: Any) -> tuple[nn.Module, list[nn.Module]]:
     if isinstance(model, (list, tuple)):
         for number, piece in enumerate(model):
             if not isinstance(piece, nn.Module):
-                raise ValueError(f"piece {number} of the model is no nn.Module but {type(piece).__name__}; wrap it in one")
+                raise ValueError(f"piece {number} of the model is not an nn.Module but {type(piece).__name__}; wrap it in "
+                                 f"one")
         model = nn.Sequential(*model)
     if isinstance(model, PiecewiseModel):
         return model.whole, list(model.pieces)
     if isinstance(model, (nn.Sequential, nn.ModuleList)):
         refuse_own_forward(model)
     else:
-        raise ValueError(f"{type(model).__name__} is no nn.Sequential and no list of modules. Give a list of modules "
-                         f"that follow each other, or hetu.torch.split(model, at=[...], example=inputs)")
+        raise ValueError(f"{type(model).__name__} is neither an nn.Sequential nor a list of modules. Give a list of modules "
+                         f"that follow each other, or hetu.torch.split(model, at=[...], example=inputs).")
     if not any(isinstance(child, CutPoint) for child in model):
         pieces = list(model)
     else:
@@ -139,9 +141,8 @@ def _pieces(model: Any) -> tuple[nn.Module, list[nn.Module]]:
 def _refuse_inner(piece: nn.Module) -> None:
     for name, inner in piece.named_modules():
         if isinstance(inner, CutPoint):
-            raise ValueError(f"CutPoint '{name}' stands inside of a {type(piece).__name__}, where other values may "
-                             f"pass beside "
-                             f"it; CutPoints stand between the children of the outermost nn.Sequential")
+            raise ValueError(f"CutPoint '{name}' is inside a {type(piece).__name__}, where other values may bypass it; put "
+                             f"CutPoints between the children of the outermost nn.Sequential")
 
 
 class PiecewiseModel:

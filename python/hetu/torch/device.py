@@ -37,7 +37,7 @@ def choose(device: Any, tensors: Named, local_rank: int) -> torch.device:
     if device is None:
         return _device_of(tensors)
     here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    known = f"this machine has {torch.accelerator.device_count()} of '{here.type}', and 'cpu'" if here else \
+    known = f"this machine has {torch.accelerator.device_count()} device(s) of type '{here.type}', and 'cpu'" if here else \
         "this machine has no accelerator that PyTorch knows: pass device='cpu'"
     if isinstance(device, int) and not isinstance(device, bool):
         if here is None:
@@ -55,7 +55,7 @@ def choose(device: Any, tensors: Named, local_rank: int) -> torch.device:
     count = torch.accelerator.device_count()
     index = local_rank % count if found.index is None else found.index
     if not 0 <= index < count:
-        raise ValueError(f"device={device!r}: {known}; leave the number out to take that of the local rank")
+        raise ValueError(f"device={device!r}: {known}; leave the number out to choose it by the local rank")
     return torch.device(found.type, index)
 
 

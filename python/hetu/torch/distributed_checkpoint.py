@@ -65,7 +65,7 @@ def _groups(pipe: Pipeline, optimizer: torch.optim.Optimizer) -> list[dict[str, 
     for worker, groups in enumerate(told):
         if len(groups) != len(mine):
             raise ValueError(f"save_dcp: the optimizer of worker {worker} has {len(groups)} group(s) of parameters, that of "
-                             f"worker {pipe.transport.worker} {len(mine)}")
+                             f"worker {pipe.transport.worker} has {len(mine)}; use the same groups on all workers")
     order = pipe.pieces.order
     return [{**{key: value for key, value in group.items() if key != "params"},
              "params": sorted((name for groups in told for name in groups[n]), key=order.__getitem__)}
@@ -89,7 +89,7 @@ def load_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.op
     def read() -> _Read:
         found = _Read(pipe, folder, optimizer)
         if strict and found.skipped:
-            raise OSError(f"{folder}: {'; '.join(found.skipped)}. With strict=False what fits is loaded")
+            raise OSError(f"{folder}: {'; '.join(found.skipped)}. Pass strict=False to load the parts that fit.")
         found.read()
         return found
 
@@ -109,7 +109,7 @@ class _Read:
         try:
             metadata = self.reader.read_metadata()
         except (OSError, EOFError, pickle.UnpicklingError) as error:
-            raise OSError(f"{folder}: no complete checkpoint of torch.distributed.checkpoint: {error}") from None
+            raise OSError(f"{folder}: not a complete checkpoint of torch.distributed.checkpoint: {error}") from None
         self.known = metadata.state_dict_metadata
         self.paths = {tuple(path): name for name, path in (metadata.planner_data or {}).items()}
         self.wanted: dict[str, Any] = {}
@@ -199,7 +199,7 @@ def _difference(optimizer: torch.optim.Optimizer, options: Collection[tuple[int,
     one side has it. Two optimizers of different classes lack options on both sides.
     """
     if not options:
-        return "the checkpoint has no state of an optimizer"
+        return "the checkpoint has no optimizer state"
     groups = {at for at, _ in options}
     if len(groups) != len(optimizer.param_groups):
         return f"the checkpoint's optimizer has {len(groups)} group(s) of parameters, this one {len(optimizer.param_groups)}"
@@ -208,7 +208,7 @@ def _difference(optimizer: torch.optim.Optimizer, options: Collection[tuple[int,
         here = set(group) - {"params", "param_names"} - _OF_SCHEDULERS
         if saved - here and here - saved:
             return (f"the checkpoint's optimizer has the option '{min(saved - here)}', and {type(optimizer).__name__} has "
-                    f"'{min(here - saved)}': it is of another class")
+                    f"'{min(here - saved)}' instead: the optimizers are of different classes")
     return ""
 
 
@@ -238,7 +238,8 @@ def _check_group(pipe: Pipeline) -> None:
     if workers == 1 and not distributed.is_initialized():
         return
     if not distributed.is_initialized() or distributed.get_world_size() != workers:
-        raise RuntimeError(f"save_dcp: torch.distributed.checkpoint plans over torch's own group of the {workers} workers: "
-                           f"call torch.distributed.init_process_group('gloo', rank=, world_size=) before it, or save()")
+        raise RuntimeError(f"save_dcp: torch.distributed.checkpoint needs a torch process group of all {workers} workers. "
+                           f"Call torch.distributed.init_process_group('gloo', rank=, world_size=) first, or use save().")
     if distributed.get_rank() != pipe.transport.worker:
-        raise RuntimeError(f"save_dcp: rank {distributed.get_rank()} of torch's group is worker {pipe.transport.worker}")
+        raise RuntimeError(f"save_dcp: rank {distributed.get_rank()} of torch's process group is worker "
+                           f"{pipe.transport.worker}; the two numbers must be equal")

@@ -97,8 +97,8 @@ def _reset(pieces: Pieces, piece: nn.Module, number: int, wanted: set[int], seed
         for key, parameter in module._parameters.items():
             if parameter is not None and id(parameter) in wanted - told:
                 raise ValueError(f"'{pieces.names[id(parameter)]}' of a model made in empty() has no value: "
-                                 f"{type(module).__name__}{f' ({name})' if name else ''} has no reset_parameters(); give it "
-                                 f"one, or '{key}' in a checkpoint")
+                                 f"{type(module).__name__}{f' ({name})' if name else ''} has no reset_parameters(); define "
+                                 f"it, or load '{key}' from a checkpoint")
 
 
 def _way(whole: Any, module: nn.Module) -> Any:

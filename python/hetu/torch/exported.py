@@ -68,9 +68,9 @@ def _join_names(stages: Sequence[nn.Module], shared: Set[str]) -> None:
                     if other in read and one.shape == unread.shape and torch.equal(one, unread)}
             if len(same) > 1:
                 names = [other for other, one in parameters.items() if id(one) in same]
-                raise ValueError(f"'{name}' has several names in the model, and it can't be seen which of {names} is "
-                                 f"another one, because they have the same values. Cut the model by hetu.torch.split(model, "
-                                 f"at=[...])")
+                raise ValueError(f"'{name}' has several names in the model, and it is unclear which of {names} is the same "
+                                 f"parameter, because they have equal values. Cut the model with hetu.torch.split(model, "
+                                 f"at=[...]).")
             for module in stages if same else ():
                 for other, one in list(module.named_parameters(remove_duplicate=False)):
                     if id(one) in same:
@@ -210,8 +210,8 @@ class _Exported:
                     raise RecordingError(f"input '{name}' is missing, and the exported program needs it")
             return dict(value)
         if len(key.leaves) != len(self.names):
-            raise RecordingError(f"the exported program takes {len(self.names)} inputs ({', '.join(self.names)}), and is "
-                                 f"given {len(key.leaves)}")
+            raise RecordingError(f"the exported program takes {len(self.names)} inputs ({', '.join(self.names)}), but got "
+                                 f"{len(key.leaves)}")
         return {name: number for number, name in enumerate(self.names)}
 
     def _check_shape(self, node: fx.Node, given: Any) -> None:

@@ -34,14 +34,15 @@ def check_stage(stage: int, module: nn.Module, roots: Iterable[torch.Tensor], in
         if id(leaf) in known:
             continue
         if id(leaf) in names:
-            raise ValueError(f"stage {stage} or the loss uses '{names[id(leaf)]}', a parameter of another stage: let both "
-                             f"stages' modules have it and give tied=, or cut the model so that one stage has both")
+            raise ValueError(f"stage {stage} or the loss uses '{names[id(leaf)]}', a parameter of another stage: register "
+                             f"it in the modules of both stages and pass tied=, or cut the model so that one stage has both "
+                             f"uses")
         raise ValueError(f"stage {stage} or the loss uses a tensor of shape {list(leaf.shape)} that requires gradients but "
                          f"isn't a parameter of the model, so it would not be trained. {_ADVICE}")
 
 
-_ADVICE = ("Make them part of the model, whose last piece may compute the loss from a target among the inputs, with "
-           "loss=lambda output, target: output; or set requires_grad_(False) if they shall stay as they are")
+_ADVICE = ("Make them part of the model: its last piece can compute the loss from a target among the inputs, with "
+           "loss=lambda output, target: output. Or call requires_grad_(False) if they are to stay fixed.")
 
 
 def _leaves(roots: Iterable[torch.Tensor]) -> Iterable[torch.Tensor]:

@@ -244,21 +244,19 @@ class StageFunctions:
         leaves, _ = flatten(out)
         made: dict[int, torch.Tensor] = {}
         if len(leaves) != len(form.outputs):
-            raise ValueError(f"stage {stage} gives {len(leaves)} values, and gave {len(form.outputs)} where it was "
-                             f"looked at "
-                             f"without values: what a stage gives may not depend on what its tensors hold")
+            raise ValueError(f"stage {stage} returned {len(leaves)} values, but {len(form.outputs)} when shapes were "
+                             f"determined: the number of values must not depend on the contents of tensors")
         for leaf, source in zip(leaves, form.outputs, strict=True):
             if source.kind == "made" and source.stage == stage:
                 expected = form.made[source.number]
                 found = spec_of(leaf) if isinstance(leaf, torch.Tensor) else None
                 if found and found[:2] == expected[:2] and torch.is_grad_enabled() and found[2] != expected[2]:
-                    raise ValueError(f"stage {stage} gives a value with{'' if found[2] else 'out'} a gradient, and with"
-                                     f"{'' if expected[2] else 'out'} one where it was looked at without values: whether "
-                                     f"gradients are computed may not depend on what tensors hold")
+                    raise ValueError(f"stage {stage} returned a value with{'' if found[2] else 'out'} a gradient, but "
+                                     f"with{'' if expected[2] else 'out'} one when shapes were determined: whether "
+                                     f"gradients are computed must not depend on the contents of tensors")
                 if found is None or found[:2] != expected[:2]:
-                    raise ValueError(f"stage {stage} gives {found}, and gave {expected} where it was looked at "
-                                     f"without values: "
-                                     f"shapes and types may not depend on what tensors hold")
+                    raise ValueError(f"stage {stage} returned {found}, but {expected} when shapes were determined: shapes "
+                                     f"and types must not depend on the contents of tensors")
                 made[source.number] = leaf
             elif source.kind == "constant" and stage != self.last:
                 check_constant(stage, leaf, source.value)

@@ -118,9 +118,9 @@ def _buckets(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> list[_Buck
     full: dict[torch.dtype, tuple[_Bucket, int]] = {}
     for name, parameter in reversed(list(parameters)):
         if parameter.dtype not in (torch.float32, torch.float64):
-            raise ValueError(f"'{name}' is {str(parameter.dtype).removeprefix('torch.')}, and its gradient is a sum "
-                             f"over copies: "
-                             f"those are float32 or float64; use one pipeline, or parameters of one of these types")
+            raise ValueError(f"'{name}' is {str(parameter.dtype).removeprefix('torch.')}, but its gradient is summed over "
+                             f"copies, which needs float32 or float64; use one pipeline, or parameters of one of these "
+                             f"types")
         bucket, size = full.get(parameter.dtype, ([], BUCKET_BYTES))
         if size >= BUCKET_BYTES:
             bucket, size = [], 0

@@ -38,15 +38,16 @@ class Checkpoint:
     def _checked_run(self) -> dict[str, Any]:
         run = json.loads(self.reader.run)
         if run.get("kind") != KIND:
-            raise OSError(f"{self.folder}: a checkpoint, but not of hetu.torch; hetu.Executor reads the checkpoints of "
-                          f"graphs")
+            raise OSError(f"{self.folder}: this checkpoint was not saved by hetu.torch; hetu.Executor reads the checkpoints "
+                          f"of graphs")
         if run.get("version") != VERSION:
-            raise OSError(f"{self.folder}: version {run.get('version')!r} of hetu.torch's checkpoints; this hetu.torch "
+            raise OSError(f"{self.folder}: the checkpoint has format version {run.get('version')!r}, but this hetu.torch "
                           f"reads version {VERSION}")
         expected = {"optimizers": dict, "more": dict, "index": int}
         wrong = [key for key, kind in expected.items() if not isinstance(run.get(key), kind)]
         if wrong or self.step < 0:
-            raise OSError(f"{self.folder}: its manifest says {wrong[0] if wrong else 'the step'} wrongly; it is damaged")
+            raise OSError(f"{self.folder}: its manifest has an invalid value for {wrong[0] if wrong else 'the step'}; it is "
+                          f"damaged")
         path = os.path.join(self.folder, checkpoint.INDEX)
         with open(path, "rb") as file:
             if _hetu.crc32c(file.read()) != run["index"]:
@@ -68,7 +69,7 @@ class Checkpoint:
     def read(self, name: str, state: str = "") -> torch.Tensor:
         """Returns a new tensor. Throws OSError if it is missing or damaged."""
         if (name, state) not in self.rows:
-            raise OSError(f"{self.folder}: has no '{name}#{state}', which its manifest names")
+            raise OSError(f"{self.folder}: '{name}#{state}' is missing, although its manifest names it")
         number = self.rows[name, state][0]
         return checkpoint.read_tensor(self.reader, number, self.dtype(name, state), self.shape(name, state))
 
@@ -99,10 +100,10 @@ class Loaded:
             if name in saved:
                 self.more.append((one, self._more_state(name)))
             else:
-                self.skipped.append(f"the checkpoint has no state of '{name}': it was saved with "
-                                    f"{', '.join(map(repr, sorted(saved))) or 'nothing'} beside the optimizer")
+                self.skipped.append(f"the checkpoint has no state of '{name}'; besides the optimizer, it holds "
+                                    f"{', '.join(map(repr, sorted(saved))) or 'nothing'}")
         for name in sorted(set(saved) - set(more)) if optimizers else ():
-            self.skipped.append(f"the checkpoint has the state of '{name}' too; pass {name}=, as save() was given it")
+            self.skipped.append(f"the checkpoint also has the state of '{name}'; pass {name}=, as to save()")
 
     def apply(self) -> None:
         """Copies the values that were read into the model, the optimizers and the other objects."""
@@ -146,11 +147,11 @@ class Loaded:
         if not described:
             return
         if not saved:
-            self.skipped.append("the checkpoint has no state of an optimizer: save() was given none")
+            self.skipped.append("the checkpoint has no optimizer state: save() was called without an optimizer")
             return
         if set(saved) != set(described):
-            self.skipped.append(f"the checkpoint has {_named(saved)}, and load() was given {_named(described)}; give the "
-                                f"optimizers as save() was given them")
+            self.skipped.append(f"the checkpoint has {_named(saved)}, but load() was given {_named(described)}; pass the "
+                                f"same optimizers as to save()")
         for name in sorted(set(saved) & set(described)):
             text = self._differs(name, described[name])
             if text:
@@ -171,8 +172,8 @@ class Loaded:
         for number, (there, mine) in enumerate(zip(saved["groups"], here["groups"], strict=True)):
             apart = sorted(set(there["params"]) ^ set(mine["params"]))
             if apart:
-                side = "the checkpoint" if apart[0] in there["params"] else "this one"
-                return f"'{apart[0]}'{_others(apart)} is in group {number} of the {what} in {side} alone"
+                side = "in the checkpoint" if apart[0] in there["params"] else "here"
+                return f"'{apart[0]}'{_others(apart)} is in group {number} of the {what} only {side}"
         return ""
 
     def _optimizer_state(self, name: str, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -208,7 +209,8 @@ class Loaded:
         return state
 
     def _no_tensor(self, path: str) -> torch.Tensor:
-        raise OSError(f"{self.source.folder}: its manifest has a stored tensor '{path}' as an option of an optimizer")
+        raise OSError(f"{self.source.folder}: its manifest is damaged: it gives a stored tensor, '{path}', as an option of "
+                      f"an optimizer")
 
     # ---- other objects ----
 
@@ -267,7 +269,7 @@ def load(pipe: StateOfPipeline, folder: str | os.PathLike[str], given: optimizer
         loaded = Loaded(pipe, place)
         loaded.read(optimizers, described, more)
         if strict and loaded.skipped:
-            raise OSError(f"{place}: {'; '.join(loaded.skipped)}. With strict=False what fits is loaded")
+            raise OSError(f"{place}: {'; '.join(loaded.skipped)}. Pass strict=False to load the parts that fit.")
         return loaded
 
     # All workers read and check first, and only then change anything, so that an unfit checkpoint leaves every model
@@ -276,7 +278,8 @@ def load(pipe: StateOfPipeline, folder: str | os.PathLike[str], given: optimizer
     seen = [one.decode() for one in pipe.exchange(f"{loaded.source.step} {loaded.source.reader.checksum}".encode())]
     for worker, other in enumerate(seen):
         if other != seen[0]:
-            raise OSError(f"{place}: worker {worker} has read another checkpoint than worker 0 (step and checksum {other} "
-                          f"and {seen[0]}): give a folder that all workers share, and save nothing there meanwhile")
+            raise OSError(f"{place}: worker {worker} has read a different checkpoint than worker 0 (step and checksum "
+                          f"{other} and {seen[0]}). Use a folder that all workers share, and don't save there during a "
+                          f"load.")
     pipe.together(loaded.apply, ValueError)
     return loaded.skipped

@@ -136,7 +136,7 @@ class LossCheck:
             self._note_drawing()
             return
         combined = _combined(self.rule.kind, one, two)
-        rule = {ROWS: "weighted by their samples", SUM: "added, as loss_reduction=\"sum\" asks"}.get(
+        rule = {ROWS: "weighted by their samples", SUM: "added because of loss_reduction=\"sum\""}.get(
             self.rule.kind, "weighted by loss_weight")
         self.problem = (
             f"the losses of {what}, {one.loss:.7g} and {two.loss:.7g}, {rule} ({one.weight:g} and {two.weight:g}), give "
@@ -147,8 +147,9 @@ class LossCheck:
 
     def _note_drawing(self) -> None:
         self.on, self.drawing = False, True
-        print("hetu.torch: the loss draws random numbers or changes between calls, so it can't be checked that the losses "
-              "of micro-batches make up the loss of the batch (check_loss_every=0 turns this line off)", file=sys.stderr)
+        print("hetu.torch: the loss uses random numbers or changes between calls, so Hetu can't check that the losses of "
+              "micro-batches make up the loss of the batch (check_loss_every=0 turns off this check and this line)",
+              file=sys.stderr)
 
 
 def _combined(kind: str, one: Part, two: Part) -> float:

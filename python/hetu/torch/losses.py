@@ -200,7 +200,7 @@ def loss_of(model: nn.Module) -> Any:
     if name.endswith("ForSequenceClassification") and getattr(config, "num_labels", 1) > 1 and (
             getattr(config, "problem_type", None) in (None, "single_label_classification")):
         return ClassLoss()
-    raise ValueError(f"hetu.torch knows no loss of a {name}: give one, a function of output and target")
+    raise ValueError(f"hetu.torch has no default loss for a {name}; give one, a function of output and target")
 
 
 def without_gradient(output: Any, loss: torch.Tensor) -> torch.Tensor:

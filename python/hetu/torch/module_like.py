@@ -168,6 +168,6 @@ class ModuleLike:
     def __getattr__(self, name: str) -> NoReturn:
         hint = ""
         if hasattr(nn.Module, name):
-            hint = (f": a Pipeline is no torch.nn.Module. Call {name}() on the model before you make the Pipeline, or on "
-                    f"the modules of this worker's stages, pipe.modules()")
+            hint = (f": a Pipeline is not a torch.nn.Module. Call {name}() on the model before you make the Pipeline, or on "
+                    f"the modules of this worker's stages, pipe.modules().")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)

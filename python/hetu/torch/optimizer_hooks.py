@@ -58,9 +58,9 @@ def check_state(optimizer: torch.optim.Optimizer) -> None:
     """Throws ValueError if an optimizer has a state that belongs to no parameter, and therefore to no owner."""
     for key in optimizer.state:
         if not isinstance(key, torch.Tensor):
-            raise ValueError(f"shard_optimizer: {type(optimizer).__name__} keeps a state for {key!r}, which is none of its "
-                             f"parameters, so it can't be divided among workers. Use another optimizer, or "
-                             f"shard_optimizer=False")
+            raise ValueError(f"shard_optimizer: {type(optimizer).__name__} keeps a state for {key!r}, which is not one of "
+                             f"its parameters, so the state can't be divided among workers. Use another optimizer, or "
+                             f"shard_optimizer=False.")
 
 
 def complete_states(optimizer: torch.optim.Optimizer, watcher: Watcher) -> None:

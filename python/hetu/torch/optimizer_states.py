@@ -94,12 +94,12 @@ def merged(pipe: StateOfPipeline, texts: Sequence[str]) -> Described:
             known, what = out[name], f"the {label(name)} of worker {worker}"
             if one["class"] != known["class"] or len(one["groups"]) != len(known["groups"]):
                 raise ValueError(f"{what} is {one['class']} with {len(one['groups'])} group(s), that of worker "
-                                 f"{first[name]} is {known['class']} with {len(known['groups'])}: make the same on all "
-                                 f"workers")
+                                 f"{first[name]} is {known['class']} with {len(known['groups'])}: make the same optimizer "
+                                 f"on all workers")
             for number, (group, other) in enumerate(zip(known["groups"], one["groups"], strict=True)):
                 if dumps(group["options"]) != dumps(other["options"]):
-                    raise ValueError(f"{what} has other options in group {number} than that of worker {first[name]}: make "
-                                     f"the same on all workers")
+                    raise ValueError(f"{what} has different options in group {number} than that of worker {first[name]}: "
+                                     f"make the same optimizer on all workers")
                 group["params"] += other["params"]
     for one in out.values():
         for group in one["groups"]:

@@ -106,7 +106,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.loss = StepLoss(loss, rule, check_loss_every, self.transport.worker)
         workers = self.transport.workers
         if pipelines < 1 or workers % pipelines:
-            raise ValueError(f"{workers} workers do not make {pipelines} pipelines; start a multiple of {pipelines}")
+            raise ValueError(f"{workers} workers can't be divided into {pipelines} pipelines: pipelines must be at least 1, "
+                             f"and the number of workers a multiple of {pipelines}")
         self.pipelines, self.micro_batches, self.seed = pipelines, micro_batches, seed
         self.check_batches = check_batches
         width = self.width = workers // pipelines
@@ -227,8 +228,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
         plus the mean number of updates, rounded down. Collective: every worker must run the loop to its end.
         """
         if not self.averages:
-            raise ValueError("run: pipelines that sum gradients take as many steps as you like; say averaging= where they "
-                             "shall average weights")
+            raise ValueError("run: the pipelines sum gradients, so call step() without run(); pass averaging= to average "
+                             "weights instead")
         return self.averages.run(self, updates, optimizer)
 
     def stop_soon(self) -> None:
@@ -383,9 +384,9 @@ class Pipeline(ModuleLike, StateOfPipeline):
 
     def _check_edges(self, form: Form, training: bool) -> None:
         if set(form.edges) != self.edges:
-            raise ValueError(f"stages pass values {sorted(form.edges)} in {'training' if training else 'evaluation'}, "
-                             f"and the job "
-                             f"was planned for {sorted(self.edges)}: which stages read of which may not change")
+            raise ValueError(f"stages pass values {sorted(form.edges)} in {'training' if training else 'evaluation'}, but "
+                             f"the job was planned for {sorted(self.edges)}: the stages that read each other's values must "
+                             f"not change")
 
     def _agree(self, batch: Batch, weights: Sequence[float], scale: list[Any]) -> float:
         """Checks that all workers begin the same step, so that their messages fit. Adopts the modes that each worker has
@@ -445,7 +446,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
         mine = struct.pack(f"{len(numbers)}d", *numbers)
         rows = [struct.unpack(f"{len(text) // 8}d", text) for text in self.exchange(mine, self.crew)]
         if any(len(row) != len(numbers) for row in rows):
-            raise ValueError(f"sum: workers {self.crew} give {[len(row) for row in rows]} numbers; all must give as many")
+            raise ValueError(f"sum: workers {self.crew} passed {[len(row) for row in rows]} numbers; all must pass the same "
+                             f"number of values")
         return [sum(column) for column in zip(*rows, strict=True)]
 
     @property
@@ -489,7 +491,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
 
     def _started(self, what: str) -> Any:
         if self.job is None:
-            raise RuntimeError(f"{what} goes by the plan of this model, which the first step makes: call it after one")
+            raise RuntimeError(f"{what} needs the plan of this model, which the first step makes; call it after a step")
         return self.job
 
     def unfinished(self) -> str:
@@ -514,8 +516,8 @@ def _whole(model: Any) -> Any:
     """Returns the model that defines its own loss."""
     if isinstance(model, PiecewiseModel):
         return model.whole
-    raise ValueError(f"Pipeline without a loss: a {type(model).__name__} has none of its own. Give one, a function of the "
-                     f"output and the target; only models of hetu.torch.blocks bring theirs")
+    raise ValueError(f"Pipeline without a loss: a {type(model).__name__} does not define one. Pass a function of the output "
+                     f"and the target; only models of hetu.torch.blocks define their own loss.")
 
 
 def _copied(stage: Stage, number: int) -> Stage:
@@ -523,9 +525,8 @@ def _copied(stage: Stage, number: int) -> Stage:
         return copy.deepcopy(stage)
     except Exception as error:  # a module's own state may raise any error
         kinds = ", ".join(type(piece).__name__ for piece in stage.pieces)
-        raise ValueError(f"stage {number} ({kinds}) stands twice on this worker, and cannot be copied: "
-                         f"{type(error).__name__}: {' '.join(str(error).split())}; choose a schedule with one copy of a "
-                         f"stage per worker") from None
+        raise ValueError(f"stage {number} ({kinds}) is on this worker twice, and cannot be copied: {type(error).__name__}: "
+                         f"{' '.join(str(error).split())}; choose a schedule with one copy of a stage per worker") from None
 
 
 

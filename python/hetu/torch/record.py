@@ -113,7 +113,7 @@ def _row(events: list[dict[str, Any]], rank: int) -> list[str]:
         steps.setdefault(event["args"]["step"], []).append(event["name"])
     rows = list(steps.values())
     if not rows:
-        raise ValueError(f"rank {rank} has computed nothing while it was recorded: put steps of the schedule inside")
+        raise ValueError(f"rank {rank} computed nothing during the recording: put steps of the schedule inside")
     if any(row != rows[0] for row in rows):
-        raise ValueError(f"rank {rank} has not done the same in each step that was recorded: record steps of one kind")
+        raise ValueError(f"rank {rank} did not compute the same in each recorded step: record steps of one kind")
     return rows[0]

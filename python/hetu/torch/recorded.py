@@ -221,8 +221,8 @@ class RecordedPiece(nn.Module):
     def _module(self, name: str) -> nn.Module:
         found = self._modules.get(_key(name))
         if found is None:
-            raise RecordingError(f"module '{name}' is called by piece {self.number} for these inputs, and wasn't for the "
-                                 f"example; give split() an example in which all modules are called")
+            raise RecordingError(f"module '{name}' is called by piece {self.number} for these inputs, but was not called "
+                                 f"for the example; give split() an example in which all modules are called")
         return found
 
     def _held(self, slot: int, held: dict[int, Any], program: Program) -> Any:
@@ -234,7 +234,7 @@ class RecordedPiece(nn.Module):
         try:
             return getattr(self, _key(name))
         except AttributeError:
-            raise RecordingError(f"'{name}' is read by piece {self.number} for these inputs, and wasn't for the "
+            raise RecordingError(f"'{name}' is read by piece {self.number} for these inputs, but was not read for the "
                                  f"example; give split() an example in which all parameters are read") from None
 
 
@@ -314,12 +314,12 @@ class _Cutter:
             home = self._home(call, number, piece)
             if home > number:
                 raise RecordingError(f"{self.model}: '{call.target}' is called by piece {number} for these inputs, at "
-                                     f"{call.line}, and its parameters are in piece {home}, as the example has it")
+                                     f"{call.line}, but the example placed its parameters in piece {home}")
             if home < number:  # called again: runs in the earlier piece if its inputs are available there
                 piece.append(number)
                 if any(not self._is_from_batch(s) and self._made_in_call(s, piece) > home for s in call.reads):
-                    raise ValueError(f"{self.model}: '{call.target}' is called again at {call.line}, behind a cut, and its "
-                                     f"parameters are before it; cut elsewhere, or use a second module and tie its "
+                    raise ValueError(f"{self.model}: '{call.target}' is called again at {call.line}, after a cut, but its "
+                                     f"parameters are before the cut; cut elsewhere, or use a second module and tie its "
                                      f"parameters (tied=)")
                 piece.pop()
             piece.append(home)
@@ -390,8 +390,8 @@ class _Cutter:
                 others = [s for s in self.shared[self.program.storages[slot]] if s in later and s != slot
                           and (s not in self.maker or self._made_in(s) < number)]
                 if others:
-                    raise ValueError(f"{self.model}: {call.line} changes a value in place that was made before a cut, and "
-                                     f"a view of it is read behind the cut; change a copy, or cut elsewhere")
+                    raise ValueError(f"{self.model}: {call.line} changes a value in place that was made before a cut, and a "
+                                     f"view of it is read after the cut; change a copy, or cut elsewhere")
                 leaves, tree = flatten(((Slot(slot),), {}))
                 calls.insert(at, Call(torch.clone, leaves, tree, {0: slot}, [], None, call.line))
 

@@ -179,8 +179,8 @@ class Subject:
             calls = [n for n, call in enumerate(program.calls) if call.target == name]
             if len(calls) != 1 or not program.calls[calls[0]].reads:
                 count = f"{len(calls)} times in forward{', on no value' if len(calls) == 1 else ''}"
-                raise ValueError(f"'{name}' is called {count}: a model is cut at a module that is called once, on what the "
-                                 f"part before gives")
+                raise ValueError(f"'{name}' is called {count}: cut a model at a module that is called once, with the output "
+                                 f"of the part before it")
             found.append(calls[0])
         return sorted(found)
 
@@ -211,8 +211,9 @@ class Subject:
             except Exception as error:
                 line = user_line(traceback.extract_tb(error.__traceback__))
                 text = " ".join(str(error).split())[:300]
-                reason = ("its value is needed, and a forward is recorded without values; move the code into a module "
-                          "that holds no cut" if isinstance(error, DATA_DEPENDENT) else f"{type(error).__name__}: {text}")
+                reason = ("the code needs the value of a tensor, but forward is recorded without values; move the code "
+                          "into a module that holds no cut"
+                          if isinstance(error, DATA_DEPENDENT) else f"{type(error).__name__}: {text}")
                 raise RecordingError(f"{type(self.model).__name__}: forward can't be recorded at {line}: "
                                      f"{reason}") from error
 
@@ -357,8 +358,8 @@ class _Recorder(TorchFunctionMode):
             self.result.tensors[slot] = self.names[id(tensor)]
             return slot
         if isinstance(tensor, FakeTensor):
-            raise self._error("it reads a tensor that came from no recorded call, such as the result of an "
-                              "autograd.Function or of an extension")
+            raise self._error("it reads a tensor that no recorded call returned, such as the result of an autograd.Function "
+                              "or of an extension")
         slot = self._new_slot(tensor)
         self.result.constants[slot] = tensor
         return slot

@@ -53,8 +53,8 @@ class Saved:
         where = f"{name}#{state}" if state else name
         row = name, state, checkpoint.format_dtype(where, tensor), list(tensor.shape), lambda: checkpoint.bytes_of(tensor)
         if (name, state) in self.rows_by_key:
-            raise ValueError(f"'{where}' would stand twice in the checkpoint; give the optimizers and other states "
-                             f"other names")
+            raise ValueError(f"the checkpoint would contain '{where}' twice; give the optimizers and other states different "
+                             f"names")
         self.rows_by_key[name, state] = row
         rows.append(row)
 
@@ -178,9 +178,9 @@ def merge(pipe: StateOfPipeline, texts: list[str]) -> tuple[dict[str, Any], str]
     for worker, one in enumerate(told[:count]):
         for name in sorted({*one["more"], *told[0]["more"]}):
             if dumps(one["more"].get(name)) != dumps(told[0]["more"].get(name)) or _sums(one, name) != _sums(told[0], name):
-                raise ValueError(f"{name}: its state on worker {worker} is not that of worker 0. A checkpoint keeps one "
-                                 f"state for all workers; tensors that belong to a worker's stages must stand in a dict "
-                                 f"under the names of pipe.named_parameters()")
+                raise ValueError(f"{name}: its state on worker {worker} differs from that on worker 0. A checkpoint keeps "
+                                 f"one state for all workers: put tensors that belong to a worker's stages into a dict, "
+                                 f"under the names of pipe.named_parameters().")
     names = {name: row for one in told for name, row in one["names"].items()}
     index = json.dumps({"metadata": {"total_size": sum(size for size, _ in names.values())},
                         "weight_map": {name: file for name, (_, file) in names.items()}}, indent=1, sort_keys=True)
@@ -198,6 +198,6 @@ def refuse_old(folder: str) -> None:
     """Throws OSError if the folder itself holds an index without a manifest. Such a checkpoint has no checksums."""
     index, manifest = (os.path.join(folder, name) for name in (checkpoint.INDEX, checkpoint.MANIFEST))
     if os.path.isfile(index) and not os.path.isfile(manifest):
-        raise OSError(f"{folder}: holds {checkpoint.INDEX} without a {checkpoint.MANIFEST}: a checkpoint of an earlier "
-                      f"version, without checksums, or of another program. Read its weights with safetensors and give them "
-                      f"to load_state_dict(), and save into another folder")
+        raise OSError(f"{folder}: contains {checkpoint.INDEX} but no {checkpoint.MANIFEST}, so it is a checkpoint of an "
+                      f"earlier version, without checksums, or of another program. Read its weights with safetensors, pass "
+                      f"them to load_state_dict(), and save into another folder.")

@@ -16,8 +16,9 @@ def scale_of(scaler: Any, pipe: Pipeline) -> float:
     if scaler is None:
         return 1.0
     if scaler.is_enabled() and getattr(scaler, "_pipe", None) is not pipe:
-        raise ValueError("step: a torch.amp.GradScaler sees the gradients of this worker's stages alone, so that one worker "
-                         "would update and another one would not. Give a hetu.torch.GradScaler(pipe), made of this Pipeline")
+        raise ValueError("step: a torch.amp.GradScaler checks only the gradients of this worker's stages, so one worker "
+                         "could update its weights while another skips. Pass a hetu.torch.GradScaler(pipe) made of this "
+                         "Pipeline.")
     return float(scaler.scale(torch.ones((), device=pipe.device)))
 
 

@@ -54,11 +54,11 @@ class Shards:
     def __init__(self, pipe: Pipeline) -> None:
         """Finds the parameters with several copies. Throws ValueError if there are none, or if pipelines average weights."""
         if pipe.averages:
-            raise ValueError("shard_optimizer: pipelines that average weights make updates of their own, so each needs all "
-                             "states; leave shard_optimizer= or averaging= out")
+            raise ValueError("shard_optimizer: pipelines that average weights update them separately, so each needs all "
+                             "optimizer states; remove shard_optimizer= or averaging=")
         if not pipe.ties and pipe.pipelines == 1 and len(pipe.schedule.placements) == len(pipe.stages):
-            raise ValueError("shard_optimizer: there is one copy of each stage, so there is nobody to share the states "
-                             "with; say pipelines=2 or more, or leave shard_optimizer= out")
+            raise ValueError("shard_optimizer: there is one copy of each stage, so no other worker can share its optimizer "
+                             "states; use pipelines=2 or more, or remove shard_optimizer=")
         self.worker: int = pipe.transport.worker
         self.transport: Any = pipe.transport
         self.exchanges: Exchanges = pipe.exchanges
@@ -113,7 +113,7 @@ class Shards:
                 other, first = known.setdefault(name, (worker, flag))
                 if first != flag:
                     raise ValueError(f"'{name}' has requires_grad={first} on worker {other} and {flag} on worker {worker}: "
-                                     f"set it on all workers that hold a copy")
+                                     f"set the same value on all workers that hold a copy")
         for workers, copied in self.groups.items():
             loads = dict.fromkeys(workers, 0)
             for is_trained in (True, False):
@@ -177,13 +177,13 @@ class Shards:
                 "changed": "".join("01"[one.held[0].requires_grad or one.held[0].grad is not None] for one in own)}
         texts = [json.loads(text) for text in self.exchanges.exchange(json.dumps(mine).encode(), workers)]
         for worker, other in zip(workers, texts, strict=True):
-            for what, said in (("class", "is of another class"), ("groups", "has other parameters or groups"),
-                               ("options", "has other options")):
+            for what, said in (("class", "has a different class"), ("groups", "has different parameters or groups"),
+                               ("options", "has different options")):
                 if other[what] != texts[0][what]:
                     raise ValueError(f"shard_optimizer: the optimizer of worker {worker} {said} than that of worker "
-                                     f"{workers[0]}, which holds copies of the same parameters: make the same on all "
-                                     f"workers. An optimizer that combines the gradients of all parameters needs "
-                                     f"shard_optimizer=False")
+                                     f"{workers[0]}, which holds copies of the same parameters: make the same optimizer on "
+                                     f"all workers. An optimizer that combines the gradients of all parameters needs "
+                                     f"shard_optimizer=False.")
         changed = {worker: iter(text["changed"]) for worker, text in zip(workers, texts, strict=True)}
         return [one for one in copied if next(changed[one.owner]) == "1"]  # type: ignore[index]
 
@@ -263,10 +263,10 @@ class Shards:
                 for value in found:
                     known = first.setdefault(name, (worker, value))
                     if known[1] != value:
-                        raise ValueError(f"'{name}' has other values on worker {worker} than on worker {known[0]}. With "
-                                         f"shard_optimizer=True a worker has gradients of its own shard only, and weights "
-                                         f"are sent to the other copies after step() of a torch.optim.Optimizer: change "
-                                         f"weights by one, or on all workers alike")
+                        raise ValueError(f"'{name}' has different values on worker {worker} than on worker {known[0]}. With "
+                                         f"shard_optimizer=True, a worker has gradients of its own shard only, and step() "
+                                         f"of a torch.optim.Optimizer sends weights to the other copies. Change weights "
+                                         f"with such an optimizer, or in the same way on all workers.")
 
     def check_now(self) -> None:
         """Checks that all copies are equal. Collective: every worker calls it. Throws ValueError."""
@@ -324,8 +324,8 @@ def check_all_copies(copied: Iterable[Copied], group_of: Mapping[int, int]) -> N
     """Throws ValueError if an optimizer holds only some of a parameter's copies on this worker."""
     for one in copied:
         if any(id(parameter) not in group_of for parameter in one.held):
-            raise ValueError(f"shard_optimizer: this worker has {len(one.held)} copies of '{one.name}', and the optimizer "
-                             f"does not have all of them: give it those of pipe.parameters()")
+            raise ValueError(f"shard_optimizer: this worker has {len(one.held)} copies of '{one.name}', but the optimizer "
+                             f"has only some of them: give it all parameters of pipe.parameters()")
 
 
 def _options(group: Mapping[str, Any]) -> str:

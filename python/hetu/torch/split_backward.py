@@ -41,15 +41,15 @@ def refuse_old_hooks(whole: nn.Module, stages: Iterable[nn.Module]) -> None:
     the graph and passes it all gradients that this node computes. With a split, I computes some of them and W the others."""
     everywhere = torch.nn.modules.module
     if everywhere._global_backward_hooks and not everywhere._global_is_full_backward_hook:
-        raise ValueError("a hook of register_module_backward_hook() is there, which sees the gradients of inputs and "
-                         "weights together, and the schedule computes them apart. Use "
-                         "register_module_full_backward_hook(), or a schedule with whole backwards, such as 1f1b")
+        raise ValueError("register_module_backward_hook() has registered a hook, which gets the gradients of inputs and "
+                         "weights together, but the schedule computes them separately. Use "
+                         "register_module_full_backward_hook(), or a schedule with whole backwards, such as 1f1b.")
     for module in (module for stage in stages for module in stage.modules()):
         if module._backward_hooks and not module._is_full_backward_hook:
             name = next((name for name, one in whole.named_modules() if one is module), "")
-            raise ValueError(f"'{name}' ({type(module).__name__}) has a hook of register_backward_hook(), which sees the "
-                             f"gradients of inputs and weights together, and the schedule computes them apart. Use "
-                             f"register_full_backward_hook(), or a schedule with whole backwards, such as 1f1b")
+            raise ValueError(f"'{name}' ({type(module).__name__}) has a hook of register_backward_hook(), which gets the "
+                             f"gradients of inputs and weights together, but the schedule computes them separately. Use "
+                             f"register_full_backward_hook(), or a schedule with whole backwards, such as 1f1b.")
 
 
 class DeferredGradients:

@@ -86,7 +86,7 @@ class StateOfPipeline:
             seen: set[int] = set()
             for place, tensor in _kept(stage):
                 if place not in self.places[number]:
-                    raise ValueError(f"'{place}' of a stage was not there when the Pipeline was made; register all buffers "
+                    raise ValueError(f"'{place}' of a stage did not exist when the Pipeline was made; register all buffers "
                                      f"before")
                 if id(tensor) not in seen:
                     yield self.places[number][place], tensor
@@ -170,10 +170,10 @@ class StateOfPipeline:
         self.check_one("load_state_dict")
         missing, unexpected = self.compare_names(set(state))
         if strict and missing:
-            raise ValueError(f"the state has no '{missing[0]}'; with strict=False what is there is loaded")
+            raise ValueError(f"the state has no '{missing[0]}'; pass strict=False to load the parts that it has")
         if strict and unexpected:
-            raise ValueError(f"the state has '{unexpected[0]}', which the model does not have; with strict=False it is left "
-                             f"out")
+            raise ValueError(f"the state has '{unexpected[0]}', which the model does not have; pass strict=False to ignore "
+                             f"it")
         pairs = []
         for names, tensor in self.own_tensors(first_copies=False):
             found = next((state[name] for name in names if name in state), None)

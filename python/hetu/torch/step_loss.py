@@ -102,5 +102,5 @@ class StepLoss:
                       stacklevel=2)
 
 
-NOTHING = ("loss_weight is 0 for every micro-batch of the step: a mean over nothing. Leave out batches in which no sample "
-           "has a label")
+NOTHING = ("loss_weight is 0 for every micro-batch of the step, so there is no mean. Leave out batches in which no sample "
+           "has a label.")

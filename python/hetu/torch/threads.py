@@ -248,8 +248,8 @@ class ThreadedPipeline:
         if name in ("chief", "members"):  # an object that is being constructed
             raise AttributeError(name)
         if name in APART:
-            raise RuntimeError(f"{name}: not supported with devices='threads:N', whose script speaks for all workers. "
-                               f"Start the workers with heturun")
+            raise RuntimeError(f"{name}: not supported with devices='threads:N', where one script controls all workers. "
+                               f"Start the workers with heturun.")
         return getattr(self.chief, name)
 
 

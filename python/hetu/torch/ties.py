@@ -33,7 +33,7 @@ def join(pieces: Pieces, declared: Sequence[tuple[str, str]]) -> None:
         if first is second:
             continue
         if first.shape != second.shape or not (first.is_meta or second.is_meta or torch.equal(first, second)):
-            raise ValueError(f"tied: '{one}' and '{two}' begin with other values; copy one into the other first")
+            raise ValueError(f"tied: '{one}' and '{two}' begin with different values; copy one into the other first")
         # Traced pieces hold a parameter that forward names directly in modules of their own.
         for module in (m for part in (pieces.whole, *pieces.pieces) for m in part.modules()):
             for key, parameter in module._parameters.items():
@@ -84,8 +84,8 @@ def check_placements(ties: Sequence[Tie], placements: Sequence[Mapping[str, Any]
         tie = next((tie for tie in ties if stage in tie.stages), None)
         if tie and (stage, worker) in seen:
             raise ValueError(f"parameter '{tie.names[0]}' is used on stages {tie.stages[0]} and {tie.stages[1]}, and stage "
-                             f"{stage} stands on worker {worker} of a pipeline more than once. Choose a schedule with one "
-                             f"copy of a stage per worker, or an even number of workers")
+                             f"{stage} is on worker {worker} of a pipeline more than once. Choose a schedule with one copy "
+                             f"of a stage per worker, or an even number of workers.")
         seen.add((stage, worker))
 
 

@@ -62,8 +62,8 @@ def split(model: Any, at: Sequence[str] = (), inputs: Sequence[str] = (), exampl
         values = calls[0].all_input_nodes if len(calls) == 1 else []
         if not values:
             count = f"{len(calls)} times in forward{', on no value' if len(calls) == 1 else ''}"
-            raise ValueError(f"'{name}' is called {count}: a model is cut at a module that is called once, on what the part "
-                             f"before gives")
+            raise ValueError(f"'{name}' is called {count}: cut a model at a module that is called once, with the output of "
+                             f"the part before it")
         with graph.inserting_before(calls[0]):
             cut = graph.call_module(f"cuts.{number}", (values[0],))
         calls[0].replace_input_with(values[0], cut)
@@ -151,8 +151,8 @@ def _trace_alike(called: _Called | _Given, tracer: fx.Tracer) -> fx.Graph:
             called.train(training)
             graphs.append(_trace(called, tracer))
     if str(graphs[0]) != str(graphs[1]):
-        raise ValueError(f"{type(called.model).__name__}: its forward goes other ways in train() than in eval(); put what "
-                         f"does so into a module of its own, without cuts")
+        raise ValueError(f"{type(called.model).__name__}: its forward takes different paths in train() and in eval(); move "
+                         f"the code that does so into a module of its own, without cuts")
     return graphs[0]
 
 
@@ -162,8 +162,8 @@ def _trace(called: _Called | _Given, tracer: fx.Tracer) -> fx.Graph:
     except Exception as error:
         text = " ".join(str(error).split())
         raise ValueError(f"{type(called.model).__name__}: its forward cannot be traced from cut to cut: "
-                         f"{type(error).__name__}: {text}; give split() "
-                         f"example=inputs, or put what depends on values into a module of its own, without cuts") from error
+                         f"{type(error).__name__}: {text}; give split() example=inputs, or move code that depends on values "
+                         f"into a module of its own, without cuts") from error
 
 
 def _check_used_once(called: _Called, graph: fx.Graph) -> None:
@@ -174,8 +174,8 @@ def _check_used_once(called: _Called, graph: fx.Graph) -> None:
             uses[id(called.get_submodule(node.target))] += 1
     for key, count in uses.items():
         if count != 1:
-            raise ValueError(f"CutPoint '{names[key]}' is used {count} times in forward; a CutPoint is used once, on what "
-                             f"goes from the part before to the part after")
+            raise ValueError(f"CutPoint '{names[key]}' is used {count} times in forward; use each CutPoint once, on the "
+                             f"value that goes from one part to the next")
 
 
 def _pieces(called: _Called | _Given, graph: fx.Graph) -> list[nn.Module]:

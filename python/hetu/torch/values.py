@@ -107,14 +107,14 @@ def rows_of(batch: Any) -> int:
     for leaf in flatten(batch)[0]:
         if isinstance(leaf, torch.Tensor) and leaf.dim() > 0:
             return int(leaf.shape[0])
-    raise ValueError("a batch needs a tensor whose first dimension are its samples, and this one has none")
+    raise ValueError("a batch needs a tensor whose first dimension is the number of samples, but this one has none")
 
 
 def cut_rows(rows: int, micro_batches: int) -> list[int]:
     """Returns the number of rows of each micro-batch. All have the same size except a smaller last one. If the last one
     would be empty, sizes are as even as possible instead. With fewer rows than micro-batches, some are empty."""
     if rows < 1:
-        raise ValueError("a batch of 0 samples: give 1 at least")
+        raise ValueError("a batch of 0 samples; give at least 1")
     each = -(-rows // micro_batches)
     if each * (micro_batches - 1) < rows:
         return [min(each, rows - each * m) for m in range(micro_batches)]
@@ -133,9 +133,8 @@ def cut_batch(batch: Any, rows: int, sizes: Sequence[int], what: str) -> list[li
                 micro.append(part)
             continue
         if isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.shape[0] != 1:
-            raise ValueError(f"{what}: a tensor of shape {list(leaf.shape)} beside samples of {rows} rows; the first "
-                             f"dimension "
-                             f"is that of the samples, or 1")
+            raise ValueError(f"{what}: a tensor of shape {list(leaf.shape)} in a batch of {rows} samples; its first "
+                             f"dimension must be the number of samples, or 1")
         for micro in out:
             micro.append(leaf)
     return out

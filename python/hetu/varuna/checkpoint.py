@@ -96,9 +96,9 @@ def read(folder: Path, file: str, marker: Mapping[str, Any], complete: bool) -> 
     """Returns the contents of a file. Throws OSError if they differ from what the rank has written."""
     place = folder / file
     if not place.is_file():
-        raise OSError(f"{folder}: {file} is missing, which a marker names")
+        raise OSError(f"{folder}: {file} is missing, although a marker names it")
     if complete and [place.stat().st_size, _hash(place)] != marker["files"][file]:
-        raise OSError(f"{folder}: {file} is not what was written: other bytes than its marker says")
+        raise OSError(f"{folder}: {file} is damaged: its size or checksum differs from those in its marker")
     try:
         return dict(torch.load(place, weights_only=True, map_location="cpu"))
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
@@ -122,7 +122,7 @@ def _ranks(folder: Path) -> int:
     """Returns the number of ranks of the job that saved, from the first marker."""
     for place in sorted(folder.glob("markers/complete_*.txt")):
         return int(files.read_json(place)["ranks"])
-    raise OSError(f"{folder}: not complete: no marker is there")
+    raise OSError(f"{folder}: not complete: it has no markers")
 
 
 def _marker(folder: Path, rank: int) -> Path:

@@ -1,5 +1,4 @@
-"""Implements `hetu genschedule P N STAGE`: prints a stage's order in Varuna's schedule, in the format of Varuna's own
-program.
+"""Prints a stage's order in Varuna's schedule, in the format of Varuna's own program: `hetu genschedule P N STAGE`.
 
 The output is pairs `task,micro-batch;` in order. Tasks are 0 forward, 1 recompute, 2 backward. `hetu schedule varuna`
 prints the whole plan.
@@ -19,7 +18,7 @@ TASKS = {"F": 0, "R": 1, "B": 2}
 def order_of(stages: int, micro_batches: int, stage: int) -> str:
     """Returns the pairs. Throws ValueError for a stage that doesn't exist."""
     if not 0 <= stage < stages:
-        raise ValueError(f"stage {stage} of {stages}: stages are 0 to {stages - 1}")
+        raise ValueError(f"stage {stage} does not exist: the {stages} stages are 0 to {stages - 1}")
     row = schedule.generate("varuna", stages=stages, micro_batches=micro_batches).rows[stage]
     found = (re.fullmatch(r"\d+([FRB])(\d+)", cell) for cell in row)
     return "".join(f"{TASKS[cell[1]]},{cell[2]};" for cell in found if cell)
@@ -29,7 +28,8 @@ def main() -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser(prog="hetu genschedule", description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, help_text in (("P", "stages"), ("N", "micro-batches of a replica"), ("STAGE", "of which the order is")):
+    for name, help_text in (("P", "number of stages"), ("N", "number of micro-batches per replica"),
+                            ("STAGE", "stage whose order is printed")):
         parser.add_argument(name, type=int, help=help_text)
     args = parser.parse_args()
     print(order_of(args.P, args.N, args.STAGE))

@@ -11,13 +11,14 @@ def ranks_of(stage_to_rank_map: str) -> list[list[int]]:
     try:
         stages = [[int(rank) for rank in text.split(",")] for text in texts]
     except ValueError:
-        raise ValueError(f"{where}: ranks are numbers separated by commas, stages end with a semicolon: 0,2;1,3;") from None
+        raise ValueError(f"{where}: expected ranks separated by commas, with a semicolon after each stage, such as "
+                         f"0,2;1,3;") from None
     if len({len(ranks) for ranks in stages}) > 1:
-        raise ValueError(f"{where}: stages have {', '.join(str(len(ranks)) for ranks in stages)} ranks; all have as many as "
-                         f"there are replicas")
+        raise ValueError(f"{where}: stages have {', '.join(str(len(ranks)) for ranks in stages)} ranks; all stages need the "
+                         f"same number, one rank per replica")
     found = sorted(rank for ranks in stages for rank in ranks)
     if found != list(range(len(found))):
-        raise ValueError(f"{where}: names ranks {found}; each of 0 to {len(found) - 1} stands there once")
+        raise ValueError(f"{where}: names ranks {found}; each of 0 to {len(found) - 1} must occur exactly once")
     return stages
 
 

@@ -45,7 +45,7 @@ class Profiler:
         if get_batch is not None and not callable(get_batch):  # the README's form Profiler(model, device)
             get_batch, device = None, get_batch
         if fp16 or device not in (-1, None, "cpu", torch.device("cpu")):
-            raise ValueError(f"fp16={fp16}, device={device}: profiles are of float32 on the CPU")
+            raise ValueError(f"fp16={fp16}, device={device}: only float32 on the CPU can be profiled")
         self.model, self.get_batch, self.folder = model, get_batch, Path(out_folder)
         self.wanted = None if pstages_to_profile is None else set(pstages_to_profile)
         self.adds = add_to_existing
@@ -68,7 +68,7 @@ class Profiler:
         if first:
             self.initialize(first[0])
         if self.get_batch is None:
-            raise ValueError("profile_all() before initialize(get_batch): there are no samples")
+            raise ValueError("profile_all() needs samples; call initialize(get_batch) first")
         folder = self.folder if out_folder is None else Path(out_folder)
         self._costs(1, WARM_UP)
         found: dict[int, dict[int, Any]] = {}

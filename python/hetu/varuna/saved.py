@@ -78,11 +78,11 @@ class Saver:
             raise OSError(f"{folder}: the checkpoint has '{unexpected[0]}', which the model does not have")
         here = type(self.optimizer).__name__
         if common.get("optimizer") != here:
-            raise OSError(f"{folder}: the checkpoint's optimizer is {common.get('optimizer', 'not named')}, and this one is "
+            raise OSError(f"{folder}: the checkpoint's optimizer is {common.get('optimizer', 'not named')}, but this one is "
                           f"{here}")
         if len(common["param_groups"]) != len(self.optimizer.param_groups):
-            raise OSError(f"{folder}: the optimizer had {len(common['param_groups'])} group(s) of parameters, and has "
-                          f"{len(self.optimizer.param_groups)}")
+            raise OSError(f"{folder}: the checkpoint's optimizer has {len(common['param_groups'])} group(s) of parameters, "
+                          f"this one has {len(self.optimizer.param_groups)}")
 
     def _take(self, folder: Path, held: dict[str, dict[str, Any]]) -> None:
         found = {**held["opt-fp32-params"], **held["buffers"]}
@@ -91,7 +91,8 @@ class Saver:
             if name not in found:
                 raise OSError(f"{folder}: the checkpoint has no '{name}'")
             if found[name].shape != tensor.shape:
-                raise OSError(f"{folder}: '{name}' is {list(found[name].shape)} there and {list(tensor.shape)} here")
+                raise OSError(f"{folder}: '{name}' is {list(found[name].shape)} in the checkpoint and {list(tensor.shape)} "
+                              f"here")
         with torch.no_grad():
             for name, tensor in wanted:
                 tensor.copy_(found[name])

@@ -17,7 +17,8 @@ class LossScale:
     def __init__(self, pipe: Pipeline, optimizer: torch.optim.Optimizer, fixed: float | None, first: float,
                  least: float) -> None:
         if not 0 < least <= first:
-            raise ValueError(f"init_loss_scale {first}, min_loss_scale {least}: numbers above 0, the second not the larger")
+            raise ValueError(f"init_loss_scale {first}, min_loss_scale {least}: both must be above 0, and min_loss_scale "
+                             f"must not exceed init_loss_scale")
         self.optimizer, self.fixed, self.least = optimizer, fixed, least
         self.scaler = GradScaler(pipe, init_scale=first if fixed is None else fixed, growth_interval=WINDOW)
 

@@ -56,16 +56,17 @@ class Varuna:
                  bf16: bool = False, schedule: Any = "varuna", loss_weight: Callable[[Any], Any] | None = None,
                  **options: Any) -> None:
         if fp16 and bf16:
-            raise ValueError("fp16 and bf16: one of them")
+            raise ValueError("fp16 and bf16 are both set; choose one")
         self.dtype = torch.float16 if fp16 else torch.bfloat16 if bf16 else None
         where = _device_of(device)
         self.stages, self.replicas = get_varuna_config(stage_to_rank_map)
         _check_placement(stage_to_rank_map, self.stages, self.replicas)
         if batch_size < 1 or batch_size % self.replicas or chunk_size < 1:
-            raise ValueError(f"batch_size {batch_size}, chunk_size {chunk_size}: the batch is of all {self.replicas} "
-                             f"replicas, so a multiple of their number, and a chunk has a sample at least")
+            raise ValueError(f"batch_size {batch_size}, chunk_size {chunk_size}: batch_size counts the samples of all "
+                             f"{self.replicas} replicas and must be a multiple of their number; chunk_size must be at least "
+                             f"1")
         if step_values not in (2, 3):
-            raise ValueError(f"step_values {step_values}: 3 for (loss, overflow, norm), 2 for (loss, overflow)")
+            raise ValueError(f"step_values {step_values}: expected 3 for (loss, overflow, norm), or 2 for (loss, overflow)")
         self.rows, self.values = batch_size // self.replicas, step_values
         example = as_tensors(dict(get_batch_fn(1, "cpu")), "get_batch_fn")
         self.names = [name for name, value in example.items() if isinstance(value, torch.Tensor)]
@@ -94,7 +95,7 @@ class Varuna:
         if not self.training:
             raise RuntimeError("step() after eval(): call train() first, or evaluate()")
         if self.dtype == torch.float16 and self.scale is None:
-            raise RuntimeError("step() before set_optimizer(): float16 needs the scale of its losses")
+            raise RuntimeError("step() before set_optimizer(): float16 needs the loss scale that set_optimizer() makes")
         self.asked.before_step()
         with self._precision():
             tensors = self._tensors(inputs, self.rows)
@@ -116,7 +117,7 @@ class Varuna:
         batch_size: of all replicas, if it differs from that of training.
         """
         if batch_size is not None and batch_size % self.replicas:
-            raise ValueError(f"batch_size {batch_size} is no multiple of {self.replicas} replicas")
+            raise ValueError(f"batch_size {batch_size} is not a multiple of {self.replicas} replicas")
         rows = self.rows if batch_size is None else batch_size // self.replicas
         self.asked.before_step()
         with self._precision():
@@ -132,7 +133,8 @@ class Varuna:
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Raises RuntimeError, because a worker has only its own stages."""
-        raise RuntimeError("a Varuna model has no forward, for a worker has only its stages: call step() or evaluate()")
+        raise RuntimeError("a Varuna model has no forward(), because a worker has only its own stages: call step() or "
+                           "evaluate()")
 
     __call__ = forward
 
@@ -141,15 +143,15 @@ class Varuna:
         cut."""
         inputs = as_tensors(dict(inputs), "the batch")
         if set(inputs) != {*self.names, *self.fixed}:
-            raise ValueError(f"a batch of {sorted(inputs)}; get_batch_fn gave {sorted([*self.names, *self.fixed])}")
+            raise ValueError(f"the batch has {sorted(inputs)}, but get_batch_fn gave {sorted([*self.names, *self.fixed])}")
         for name, value in self.fixed.items():
             if isinstance(inputs[name], torch.Tensor) or inputs[name] != value:
-                raise ValueError(f"'{name}' of the batch is {inputs[name]!r}, and was {value!r} when the model was cut; "
-                                 f"what changes is a tensor")
+                raise ValueError(f"'{name}' of the batch is {inputs[name]!r}, but was {value!r} when the model was cut; a "
+                                 f"value that changes must be a tensor")
         tensors = {name: inputs[name] for name in self.names}
         lengths = {len(t) for t in tensors.values() if t.dim() > 0} - {1}
         if lengths - {rows} or (rows > 1 and not lengths):
-            raise ValueError(f"a batch of {sorted(lengths) or 1} samples; this replica's share is {rows}")
+            raise ValueError(f"the tensors of the batch have {sorted(lengths) or 1} samples; this replica's share is {rows}")
         return tensors
 
     # ---- parameters, modes, status ----
@@ -174,12 +176,12 @@ class Varuna:
         but not below min_loss_scale, and doubled after 2000 steps without an overflow.
         """
         if loss_scale != "dynamic" and (self.dtype != torch.float16 or not float(loss_scale) > 0):
-            raise ValueError(f"loss_scale={loss_scale!r}: \"dynamic\" or a number above 0, with fp16 alone: nothing else "
-                             f"is scaled")
+            raise ValueError(f"loss_scale={loss_scale!r}: expected \"dynamic\", or with fp16 a number above 0; losses are "
+                             f"scaled only with fp16")
         own = {id(parameter) for parameter in self.parameters()}
         if any(id(p) not in own for group in optimizer.param_groups for p in group["params"]):
-            raise ValueError("the optimizer has parameters that are none of this worker's stages: make it of parameters() "
-                             "of the Varuna model")
+            raise ValueError("the optimizer has parameters that don't belong to this worker's stages: make it of "
+                             "parameters() of the Varuna model")
         self.optimizer, self.saver = optimizer, Saver(self.pipe, optimizer)
         if self.dtype == torch.float16:
             fixed = None if loss_scale == "dynamic" else float(loss_scale)
@@ -262,7 +264,7 @@ def _device_of(device: Any) -> Any:
     if device is None or device == -1:
         return None
     if isinstance(device, int) and not torch.accelerator.is_available():
-        print(f"hetu.varuna: device {device}: there is no GPU here, tensors are on the CPU", file=sys.stderr)
+        print(f"hetu.varuna: device {device}: no GPU found; tensors are on the CPU", file=sys.stderr)
         return "cpu"
     return device
 
@@ -270,8 +272,8 @@ def _device_of(device: Any) -> Any:
 def _check_placement(stage_to_rank_map: str, stages: int, replicas: int) -> None:
     workers = leave.transport(_hetu.env()["worker"]).workers
     if workers != stages * replicas:
-        raise ValueError(f"stage_to_rank_map '{stage_to_rank_map}' is of {stages * replicas} ranks, and {workers} workers "
-                         f"run")
+        raise ValueError(f"stage_to_rank_map '{stage_to_rank_map}' names {stages * replicas} ranks, but the job has "
+                         f"{workers} workers")
     placed = default_map(stages, replicas)
     if stage_to_rank_map.strip().removesuffix(";") + ";" != placed:
-        raise ValueError(f"stage_to_rank_map '{stage_to_rank_map}': rank r has stage r mod {stages}: say '{placed}'")
+        raise ValueError(f"stage_to_rank_map '{stage_to_rank_map}': rank r must have stage r mod {stages}; use '{placed}'")
