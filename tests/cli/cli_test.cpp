@@ -308,7 +308,7 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"simulate " + plan + "--slow factor=2", "needs a pipeline or a worker"},
            {"simulate " + plan + "--slow pipeline=7,factor=2", "slow: pipeline 7"},
            {"simulate " + plan + "--slow pipeline=0,worker=1,factor=2", "a worker, not both"},
-           {"simulate " + plan + "--slow worker=1,factor=2,factor=3", "'factor' stands twice"},
+           {"simulate " + plan + "--slow worker=1,factor=2,factor=3", "'factor' is given twice"},
            {"simulate " + plan + "--slow worker=-1,factor=2", "worker: expected a whole number"},
            {"simulate " + plan + "--slow worker=1,least=-1",
             "least: expected a finite number >= 0"},
