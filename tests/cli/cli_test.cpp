@@ -267,9 +267,9 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
   };
   for (const Case& c : std::initializer_list<Case>{
            {"bogus", "unknown 'bogus'; known: schedule, verify"},
-           {"verify", "which METHOD or FILE"},
+           {"verify", "no METHOD or FILE given"},
            {"verify foo", "unknown method 'foo'; known here: gpipe, 1f1b, "},
-           {"verify 1f1b gpipe", "'gpipe' is too much"},
+           {"verify 1f1b gpipe", "remove 'gpipe'"},
            {"verify 1f1b", "1f1b needs --stages P"},
            {"verify 1f1b --stages 4", "1f1b needs --micro-batches M"},
            {"verify dp --stages 4 --micro-batches 1",

@@ -183,10 +183,10 @@ class Serve(Case):
             ("--listen", "tcp://localhost:1"): "'localhost' of tcp://localhost:1 is no IPv4 address",
             ("--listen", "tcp://127.0.0.1:70000"): "70000",
             ("--listen", "ipc://" + "x" * 200): "has 1 to 107 bytes, not 200",
-            ("--server", "2", "--servers", "2"): "--server must be 0 to 1, for there are 2 .--servers., not 2",
+            ("--server", "2", "--servers", "2"): "--server must be 0 to 1 with --servers 2, got 2",
             ("--servers", "0"): "--servers: ",
             ("--server", "-1"): "--server: ",
-            ("--memory", "1KiB"): "--memory: must be 1MiB to 1024TiB, not '1KiB'",
+            ("--memory", "1KiB"): "--memory: must be 1MiB to 1048576GiB, got '1KiB'",
             ("more",): "takes options only, got 'more'",
         }.items():
             with self.subTest(more):
@@ -198,7 +198,8 @@ class Serve(Case):
         self.end(self.serve(servers=2))
         good = pathlib.Path(self.keys).read_text()
         listen = ("serve", "--listen", "tcp://127.0.0.1:*", "--keys", self.keys)
-        self.refused(*listen, status=2, says=f"{self.keys} is of 2 servers, not 1: take another file, or --servers 2")
+        self.refused(*listen, status=2,
+                     says=f"{self.keys} is the connection file of 2 servers, not of 1; use another file, or --servers 2")
         with self.assertRaisesRegex(_hetu.ConfigError, "does not say where server 1 of 2 is"):
             ht.ps.connect(self.keys)
         os.chmod(self.keys, 0o640)
@@ -353,24 +354,26 @@ class Status(Case):
                 said = json.loads(self.status("--job", given, "--format", "json"))
                 table = said["tables"][0]
                 self.assertEqual((len(said["servers"]), table["name"], table["members"][0]["worker"]), (2, "of heturun", 3))
-        self.refused("status", "--job", name + "x", status=2, says=f"no worker of yours runs on this host in job '{name}x'")
+        self.refused("status", "--job", name + "x", status=2,
+                     says=f"no worker of job '{name}x' runs on this host as your user")
         with open(gate, "w"):
             pass
         errors = job.communicate(timeout=60)[1]
         self.assertEqual(job.returncode, 0, errors)
         for given in (str(job.pid), name):
-            self.refused("status", "--job", given, status=2, says="no worker of yours runs on this host in job")
+            self.refused("status", "--job", given, status=2,
+                         says=f"no worker of job '{given}' runs on this host as your user")
 
     def test_bad_input(self):
         for arguments, says in {
-            (): "needs one FILE, ADDRESS or --job NAME",
-            ("a", "b"): "needs one FILE",
-            ("a", "--job", "b"): "needs one FILE",
+            (): "needs exactly one FILE, ADDRESS or --job NAME",
+            ("a", "b"): "needs exactly one FILE",
+            ("a", "--job", "b"): "needs exactly one FILE",
             ("a.none",): "a.none cannot be read: No such file",
             ("tcp://127.0.0.1:1",): "has no keys: name the connection file",
-            ("--job", "nobody"): "in job 'nobody'",
+            ("--job", "nobody"): "of job 'nobody'",
             ("a", "--format", "xml"): "--format: ",
-            ("a", "--watch", "0"): "--watch: must be more than 0 s, not 0",
+            ("a", "--watch", "0"): "--watch: must be above 0 s and at most 1000000 s, got 0",
         }.items():
             with self.subTest(arguments):
                 self.refused("status", *arguments, status=2, says=says)
