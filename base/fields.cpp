@@ -87,7 +87,8 @@ T size_from(const std::string& text) {
     return static_cast<T>(bytes ? *bytes : to_number(trimmed(text)));
   } catch (const Error&) {
     fail(Code::InvalidArgument,
-         "'{}' is no size; write bytes up to {}, or a number with KiB, MiB or GiB, such as 4GiB",
+         "'{}' is not a size; give a number of bytes up to {}, or a number with KiB, MiB or GiB, "
+         "such as 4GiB",
          shortened(text), kLargestNumber);
   }
 }
@@ -200,7 +201,7 @@ T from_value(const OptionField& f, const FieldValue& value) {
     return *flag;
   } else if constexpr (std::is_same_v<T, std::string>) {
     const bool plain = std::holds_alternative<std::string>(value) || !std::isnan(as_number(value));
-    if (!plain) refuse(f, "a text", "'" + to_text(value) + "'");
+    if (!plain) refuse(f, "text", "'" + to_text(value) + "'");
     return from_text<std::string>(f, to_text(value));
   } else {
     if (const auto* text = std::get_if<std::string>(&value)) return number_from<T>(f, *text);
@@ -328,7 +329,7 @@ void read_key_values(const Fields& fields, const std::string& text) {
     require(equals != std::string::npos, "expected KEY=VALUE, got '{}'", part.substr(0, 40));
     const std::string key = trimmed(part.substr(0, equals));
     const OptionField& field = find_key(fields, key);
-    require(seen.insert(field.name).second, "'{}' stands twice; it must stand once", field.name);
+    require(seen.insert(field.name).second, "'{}' is given twice; give it once", field.name);
     at(field.name, [&] { read_into(field, trimmed(part.substr(equals + 1))); });
     note(field);
   }

@@ -64,9 +64,9 @@ fs::path followed(const std::string& path) {
   std::error_code error;
   for (int links = 0; !is_descriptor(at) && fs::is_symlink(fs::symlink_status(at, error));
        ++links) {
-    if (links == kMostLinks) fail(Code::Io, "{}: too many symbolic links lead on from it", path);
+    if (links == kMostLinks) fail(Code::Io, "{}: too many levels of symbolic links", path);
     const fs::path to = fs::read_symlink(at, error);
-    if (error) fail(Code::Io, "{}: the link cannot be read: {}", path, error.message());
+    if (error) fail(Code::Io, "{}: the symbolic link cannot be read: {}", path, error.message());
     at = with_real_folder(at.parent_path() / to);
   }
   return at;
@@ -155,7 +155,7 @@ void check_brackets(std::string_view text, bool quotes, const std::string& origi
 
 void check_size(std::string_view text, std::size_t most, const std::string& origin, Code code) {
   if (text.size() > most)
-    fail(code, "{}: is {} bytes long; the most is {}", origin, text.size(), most);
+    fail(code, "{}: is {} bytes long; at most {} are allowed", origin, text.size(), most);
 }
 
 }  // namespace

@@ -48,8 +48,8 @@ int number(const json& object, const char* key, int least, const std::string& or
   constexpr int kMost = 1 << 28;
   const json& v = object.at(key);
   if (!v.is_number_integer() || v < least || v > kMost)
-    fail(Code::Io, "{}: not a Hetu trace: '{}' must be a whole number of {}…{}", origin, key, least,
-         kMost);
+    fail(Code::Io, "{}: not a Hetu trace: '{}' must be a whole number from {} to {}", origin, key,
+         least, kMost);
   return v;
 }
 
@@ -101,7 +101,8 @@ Trace trace_from_json(const std::string& text, const std::string& origin) {
       if (pid != 0 && pid != 1)
         fail(Code::Io, "{}: pid {} is neither 0 (predicted) nor 1 (measured)", origin, pid);
       const auto tid = row.at("tid").get<std::int64_t>();
-      if (tid < 0 || tid > 1000000) fail(Code::Io, "{}: there is no worker {}", origin, tid);
+      if (tid < 0 || tid > 1000000)
+        fail(Code::Io, "{}: 'tid' must be from 0 to 1000000, got {}", origin, tid);
       trace.events.push_back({static_cast<TraceSource>(pid), static_cast<int>(tid), args.at("kind"),
                               number(args, "stage", -1, origin), number(args, "micro", -1, origin),
                               number(args, "part", 0, origin), number(args, "step", 0, origin),

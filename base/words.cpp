@@ -70,7 +70,7 @@ std::string one_of(const std::string& text, const std::vector<const char*>& know
   const auto in = [&](const std::vector<const char*>& words) {
     return std::any_of(words.begin(), words.end(), [&](const char* w) { return text == w; });
   };
-  require(!in(to_come), "'{}' is to come; known here: {}", text, joined(known));
+  require(!in(to_come), "'{}' is not supported yet; supported: {}", text, joined(known));
   require(in(known), "unknown '{}'; known: {}", shortened(text), joined(known));
   return text;
 }

@@ -15,14 +15,16 @@ constexpr const char* kHelp =
     "       hetu checkpoint diff DIR DIR\n"
     "       hetu checkpoint export DIR -o FILE.safetensors\n"
     "       hetu checkpoint import FILE.safetensors -o DIR\n\n"
-    "DIR is the folder of a training, whose newest step is meant, or that of one step.\n\n"
-    "  show    step, run, files and tensors\n"
-    "  diff    largest difference of each tensor, weights and optimizer states; exits 0 only if\n"
-    "          all are equal, bit for bit, else 1\n"
-    "  export  weights alone, under the names of Hugging Face's bert-* models\n"
-    "  import  makes a checkpoint of step 0 that --resume takes; optimizer states start at zero.\n"
-    "          FILE may be a model.safetensors.index.json, or a folder with it or "
-    "model.safetensors\n";
+    "DIR is a training's checkpoint folder, whose newest step is used, or the folder of one "
+    "step.\n\n"
+    "  show    prints the step, run, files and tensors\n"
+    "  diff    prints the largest difference of each weight and optimizer state; exits 0 if all "
+    "are\n"
+    "          equal bit for bit, and 1 otherwise\n"
+    "  export  writes the weights, named as in Hugging Face's bert-* models\n"
+    "  import  writes a checkpoint of step 0 for --resume; optimizer states start at zero. FILE "
+    "may be\n"
+    "          a model.safetensors.index.json, or a folder with that file or a model.safetensors\n";
 
 struct Request {
   std::string action;
@@ -32,10 +34,10 @@ struct Request {
 
 Request parse(const Arguments& arguments) {
   Request r;
-  const std::vector<Option> options = {{"-o", "PATH", "what export and import write",
+  const std::vector<Option> options = {{"-o", "PATH", "output of export and import",
                                         [&r](const std::string& text) { r.output = text; }}};
   r.paths = parse_options(arguments, options);
-  require(!r.paths.empty(), "what is to be done? show, diff, export or import; --help says more");
+  require(!r.paths.empty(), "no action given; use show, diff, export or import (see --help)");
   r.action = one_of(r.paths[0], {"show", "diff", "export", "import"});
   r.paths.erase(r.paths.begin());
   const std::size_t wanted = r.action == "diff" ? 2 : 1;
@@ -43,7 +45,7 @@ Request parse(const Arguments& arguments) {
           wanted == 1 ? "" : "s", r.paths.size());
   const bool writes = r.action == "export" || r.action == "import";
   require(!writes || !r.output.empty(), "{} needs -o PATH", r.action);
-  require(writes || r.output.empty(), "{} writes nothing; -o is for export and import", r.action);
+  require(writes || r.output.empty(), "{} writes no file; -o is for export and import", r.action);
   return r;
 }
 
@@ -64,7 +66,7 @@ int checkpoint_command(const Arguments& arguments) {
     put(fmt::format("{}: {} tensors\n", r.output, tensors), "");
   } else {
     const Imported made = import_weights(r.paths[0], r.output);
-    put(fmt::format("{}: {} parameters, {} tensors of the file not needed\n", made.folder,
+    put(fmt::format("{}: {} parameters; {} tensors of the file were not needed\n", made.folder,
                     made.tensors, made.dropped),
         "");
   }

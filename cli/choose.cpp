@@ -13,13 +13,16 @@ std::string help() {
   ChooseOptions unused;
   return "usage: hetu choose --stages P [--costs FILE] [--memory-limit A] [options]\n"
          "       hetu choose --workers P --global-batch S [--costs FILE [--blocks L]] [options]\n"
-         "Ranks every method, number of micro-batches and recompute on or off by the predicted\n"
-         "time per sample, among those that fit the memory limit; or every grid of P workers.\n\n"
+         "Ranks all combinations of method, number of micro-batches and recompute (on or off) that "
+         "fit\n"
+         "the memory limit, by predicted time per sample. With --workers, ranks every grid of P "
+         "workers.\n\n"
          "With --workers, costs are those of the whole model. Each of D stages takes 1/D of the "
          "times\n"
          "given by options, or its share of the stages or blocks of --costs, and a micro-batch of "
          "B\n"
-         "samples takes B times as long as one sample (a CSV of blocks: its row for B).\n\n"
+         "samples takes B times as long as one sample (with a CSV of blocks: as in its row for "
+         "B).\n\n"
          "Options:\n" +
          help_text(options_of(fields(unused)));
 }

@@ -18,20 +18,21 @@ struct Request {
 
 std::vector<Option> options_of(Request& r) {
   return {
-      {"--step", "N", "the step to look into (default: the one of median step time)",
+      {"--step", "N", "the step to examine (default: the step with the median step time)",
        [&r](const std::string& text) {
          r.options.step = static_cast<int>(to_integer(text, 0, 1'000'000'000));
        }},
-      {"--all", nullptr, "the first of several steps, which warms up, counts too",
+      {"--all", nullptr, "include the first of several steps, which is a warm-up step",
        [&r](const std::string&) { r.options.all = true; }},
       {"--behind", "PERCENT",
-       "of the planned step time: an instruction that ends so much after its plan is behind (1)",
+       "allowed delay of an instruction, in percent of the planned step time; an instruction that "
+       "ends later counts as behind (default: 1)",
        [&r](const std::string& text) { r.options.behind = to_number(text) / 100; }},
       {"--format", "WHAT", "text or json (default: by the suffix of -o, else text)",
        [&r](const std::string& text) {
          r.format = one_of(text, {"text", "json"});
        }},
-      {"-o", "FILE", "writes there in place of standard output: FILE.txt or .json",
+      {"-o", "FILE", "write to FILE.txt or FILE.json instead of standard output",
        [&r](const std::string& text) { r.output = text; }},
   };
 }
@@ -39,9 +40,11 @@ std::vector<Option> options_of(Request& r) {
 std::string help() {
   Request r;
   return "usage: hetu compare TRACE [options]\n\n"
-         "Lays the measured events of a trace (`--trace` of a training run or of hetu rehearse)\n"
-         "over the predicted ones: the error per kind of instruction, worker and edge; the\n"
-         "instruction where the run first fell behind its plan; and where the time was lost.\n\n" +
+         "Compares the measured events of a trace (`--trace` of a training run or of hetu "
+         "rehearse) with\n"
+         "the predicted ones. Prints the error per kind of instruction, worker and edge, the "
+         "instruction\n"
+         "where the run first fell behind its plan, and where time was lost.\n\n" +
          help_text(options_of(r));
 }
 
@@ -51,7 +54,8 @@ int compare_command(const Arguments& arguments) {
   if (wants_help(arguments)) return put(help(), ""), 0;
   Request request;
   const std::vector<std::string> traces = parse_options(arguments, options_of(request));
-  require(traces.size() == 1, "one TRACE, got {}; usage: hetu compare TRACE", traces.size());
+  require(traces.size() == 1, "expected one TRACE, got {}; usage: hetu compare TRACE",
+          traces.size());
   request.format =
       output_format(request.format, request.output, {{"text", {".txt"}}, {"json", {".json"}}});
   const std::string text = read_text(traces[0]);

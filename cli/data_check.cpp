@@ -72,8 +72,8 @@ double percent(std::int64_t part, std::int64_t whole) {
 Report check_bert(const std::string& folder) {
   const BertCheck r = check_bert_hdf5(folder, Progress("shards"));
   return {fmt::format(
-              "{}: {} training shards ({} other HDF5 files left alone), {} rows of {} tokens, at "
-              "most {} masked\n"
+              "{}: {} training shards ({} other HDF5 files ignored), {} rows of {} tokens, at most "
+              "{} masked\n"
               "vocabulary {}; {} tokens without padding, {:.1f} % of them masked; {:.1f} % random "
               "next sentences\n"
               "unigram entropy of the masked targets {:.4f} nats\n",
@@ -123,7 +123,7 @@ Report check_folders(const std::string& path, int threads) {
   if (!has_train || !has_val) {
     check_folder(path + (has_train ? "/train" : "/val"), threads, report);
     report.problems.push_back(
-        fmt::format("{}: has no class folders in {}", path, has_train ? "val" : "train"));
+        fmt::format("{}: there are no class folders in {}", path, has_train ? "val" : "train"));
     return report;
   }
   const ImageCheck train = check_folder(path + "/train", threads, report);
@@ -132,8 +132,8 @@ Report check_folders(const std::string& path, int threads) {
                                           val.class_names.begin(), val.class_names.end());
   if (one == train.class_names.end() && other == val.class_names.end()) return report;
   report.problems.push_back(fmt::format(
-      "{}: train and val have different classes, from number {} on ('{}' and '{}'); the labels "
-      "would not agree",
+      "{}: train and val have different classes, starting with class {} ('{}' and '{}'), so their "
+      "labels would differ",
       path, one - train.class_names.begin(), one == train.class_names.end() ? "none" : *one,
       other == val.class_names.end() ? "none" : *other));
   return report;
@@ -210,7 +210,7 @@ Report check_text(BertTextOptions text) {
   if (text.vocabulary.empty()) {
     text.vocabulary = (fs::path(text.path).parent_path() / "vocab.txt").string();
     require(is_file(text.vocabulary),
-            "{} is taken for a text, and there is no vocab.txt beside it: give --vocab FILE",
+            "{} is read as text, but there is no vocab.txt in its folder; give --vocab FILE",
             text.path);
   }
   const BertTextCheck r = check_bert_text(text, Progress("sentences"));
@@ -232,7 +232,8 @@ Report check(const std::string& path, int threads, const BertTextOptions& text) 
   if (!fs::exists(path, error)) fail(Code::Io, "{}: no such file or folder", path);
   if (!is_folder(path)) {
     const fs::path ending = fs::path(path).extension();
-    require(ending != ".hdf5" && ending != ".h5", "{}: name the folder of the shards", path);
+    require(ending != ".hdf5" && ending != ".h5", "{}: give the folder of the shards, not one file",
+            path);
     if (!text.vocabulary.empty()) return check_text(text);
     if (is_clicks(path)) return check_clicks({path});
     if (is_text(path)) return check_text(text);
@@ -245,17 +246,19 @@ Report check(const std::string& path, int threads, const BertTextOptions& text) 
   if (holds_clicks(path)) return check_clicks({path});
   fail(Code::Io,
        "{}: no BERT shards (*.hdf5), no CIFAR-100 files (train.bin, train, …), no class folders of "
-       "images and no click logs (day_0, …, *.tsv); of a text, name the file",
+       "images and no click logs (day_0, …, *.tsv); to check text, give the file",
        path);
 }
 
 constexpr const char* kUsage =
     "usage: hetu data check PATH [--threads N] [--vocab FILE …]\n\n"
-    "Reads all of a data set once: BERT training shards in a folder; images in a folder per "
-    "class,\nor in train and val of these; CIFAR-100's file or folder; click logs in Criteo's "
-    "format, a\nfile, a folder of day files, or train and val of these; a text (*.txt) of "
-    "one\nsentence per "
-    "line, a blank line between documents. Exits 4 if something is not right.\n\n";
+    "Reads a whole data set once and checks it. Supported data sets:\n"
+    "  - a folder of BERT training shards\n"
+    "  - images in a folder per class, or train and val folders of such folders\n"
+    "  - a file or folder of CIFAR-100\n"
+    "  - click logs in Criteo's format: a file, a folder of day files, or train and val folders\n"
+    "  - text (*.txt) with one sentence per line and a blank line between documents\n"
+    "Exits 4 if it finds an error.\n\n";
 
 }  // namespace
 
@@ -263,22 +266,22 @@ int data_check_command(const Arguments& arguments) {
   int threads = machine_cores();
   BertTextOptions text;
   const std::vector<Option> options = {
-      {"--threads", "N", "threads that decode images (all processors)",
+      {"--threads", "N", "number of threads that decode images (default: all processors)",
        [&](const std::string& given) { threads = static_cast<int>(to_integer(given, 1, 4096)); }},
-      {"--vocab", "FILE", "WordPiece tokens of a text (vocab.txt beside it)",
+      {"--vocab", "FILE", "text: WordPiece vocabulary (default: vocab.txt in the text's folder)",
        [&](const std::string& given) { text.vocabulary = given; }},
-      {"--cased", nullptr, "text: capital letters and accents stay",
+      {"--cased", nullptr, "text: keep capital letters and accents",
        [&](const std::string&) { text.lower_case = false; }},
-      {"--encoding", "NAME", "of a text: utf-8 or latin-1 (utf-8)",
+      {"--encoding", "NAME", "text: encoding, utf-8 or latin-1 (default: utf-8)",
        [&](const std::string& given) { text.encoding = text_encoding(given); }},
-      {"--sequence-length", "N", "tokens of a row of a text (128)",
+      {"--sequence-length", "N", "text: tokens per row (default: 128)",
        [&](const std::string& given) { text.sequence_length = to_integer(given, 5, 1 << 20); }}};
   if (wants_help(arguments)) {
     put(kUsage + help_text(options), "");
     return 0;
   }
   const std::vector<std::string> paths = parse_options(arguments, options);
-  require(paths.size() == 1, "check needs one folder or file, got {} arguments", paths.size());
+  require(paths.size() == 1, "expected one folder or file, got {} arguments", paths.size());
   text.path = paths[0];
   const Report report = check(paths[0], threads, text);
   for (const std::string& problem : report.problems) {

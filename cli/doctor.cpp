@@ -68,12 +68,14 @@ Finding processor() {
 Finding shared_memory() {
   struct statvfs there = {};
   if (statvfs("/dev/shm", &there) != 0 || access("/dev/shm", W_OK) != 0)
-    return broken("/dev/shm cannot be written: workers of one host go through files instead");
+    return broken(
+        "/dev/shm is not writable; workers on one host exchange messages through files "
+        "instead");
   const double mib =
       static_cast<double>(there.f_bavail) * static_cast<double>(there.f_frsize) / (1 << 20);
   if (mib < 64)
     return broken(
-        fmt::format("/dev/shm has {:.0f} MiB left; give it 64 MiB or more (of a container: "
+        fmt::format("/dev/shm has {:.0f} MiB left; give it 64 MiB or more (in a container: "
                     "--shm-size)",
                     mib));
   return works(fmt::format("/dev/shm, {:.0f} MiB free", mib));
@@ -97,7 +99,7 @@ Finding kernels() {
 // Starts one worker under mpirun, which joins a job of its own.
 Finding mpi() {
   const Ended version = run_outside({"mpirun", "--version"}, kTryTimeout_s, true);
-  if (version.status == 127) return missing("no mpirun is found");
+  if (version.status == 127) return missing("mpirun is not found");
   const Ended hello = run_outside(
       {"mpirun", "-n", "1", own_program(), "doctor", "--hello"}, kTryTimeout_s, true,
       {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "HETU_TRANSPORT=mpi"});
@@ -105,14 +107,14 @@ Finding mpi() {
   if (hello.status == 0 && hello.output.find(wanted) != std::string::npos)
     return works(fmt::format("{}: {}", first_line(version.output), wanted));
   if (hello.output.find("has no MPI") != std::string::npos)
-    return missing("mpirun is found, but MPI is not in this build");
+    return missing("mpirun is found, but this build has no MPI");
   return broken(fmt::format("a job of one worker ended with status {}: {}", hello.status,
                             first_line(hello.output)));
 }
 
 Finding ssh() {
   const Ended version = run_outside({"ssh", "-V"}, kTryTimeout_s, true);
-  if (version.status != 0) return missing("no ssh is found: jobs stay on this host");
+  if (version.status != 0) return missing("ssh is not found, so jobs can only run on this host");
   return works(first_line(version.output));
 }
 
@@ -129,17 +131,18 @@ Finding hdf5() {
     const Hdf5File none(own_program());  // the program is not an HDF5 file
   } catch (const Error& e) {
     if (e.code() == Code::Unsupported) return missing("not in this build");
-    if (e.code() == Code::Io) return works("the library opens and tells what is no HDF5 file");
+    if (e.code() == Code::Io) return works("the library loads and rejects a file that is not HDF5");
     return broken(e.what());
   }
-  return broken("takes a program for an HDF5 file");
+  return broken("the library accepts a program as an HDF5 file");
 }
 
 Finding jpeg() {
   return tried([] {
     Image grey{8, 8, std::vector<std::uint8_t>(192, 128)}, back;
     const std::string trouble = decode_image(encode_jpeg(grey, 90), back);
-    require(trouble.empty() && back.width == 8, "a JPEG of its own is not read back: {}", trouble);
+    require(trouble.empty() && back.width == 8, "a JPEG that it wrote cannot be read back: {}",
+            trouble);
     return std::string("writes and reads a JPEG");
   });
 }
@@ -150,8 +153,8 @@ Finding opencv() {
     Image image;
     const std::string trouble = decode_image({text.begin(), text.end()}, image);
     require(trouble.empty() && image.rgb == std::vector<std::uint8_t>(text.end() - 6, text.end()),
-            "a PNM picture is not read as it is: {}", trouble);
-    return std::string("the module opens and reads a PNM picture");
+            "a PNM image is not read correctly: {}", trouble);
+    return std::string("the module loads and reads a PNM image");
   });
 }
 
@@ -162,7 +165,7 @@ Finding python() {
                    "import sys, hetu\nprint('Python', sys.version.split()[0] + ', hetu', "
                    "hetu.__version__, 'from', hetu.__file__)"},
                   kTryTimeout_s, true);
-  if (found.status == 127) return missing("no python3 is found");
+  if (found.status == 127) return missing("python3 is not found");
   if (found.status == 0) return works(first_line(found.output));
   const std::string text = found.output.substr(0, found.output.find_last_not_of('\n') + 1);
   return missing("python3 cannot import hetu: " + text.substr(text.rfind('\n') + 1));
@@ -180,9 +183,9 @@ Finding gpu() {
   const Ended asked = run_outside({sibling_program(own_program(), "python3"), "-c",
                                    "from hetu import _hetu; print(_hetu.cuda_problem())"},
                                   kTryTimeout_s);
-  if (asked.status != 0) return missing("not asked, since python3 cannot import hetu");
+  if (asked.status != 0) return missing("not checked, because python3 cannot import hetu");
   const std::string problem = first_line(asked.output);
-  return problem.empty() ? works("a GPU is here that this build has kernels for")
+  return problem.empty() ? works("this machine has a GPU that this build has kernels for")
                          : missing(problem);
 }
 
@@ -200,7 +203,7 @@ std::vector<Trial> trials() {
       {"OpenCV", "libopencv-imgcodecs-dev" + again, opencv},
       {"Python", "source .venv/bin/activate, or hetu.exp; else python3-dev and nanobind" + again,
        python},
-      {"CUDA", "what docs/gpu.md says, to train on a GPU", gpu},
+      {"CUDA", "see docs/gpu.md (only needed to train on a GPU)", gpu},
       {"NumPy", "pip install numpy", [] { return module("numpy"); }},
       {"h5py", "pip install h5py (hetu data sample)", [] { return module("h5py"); }},
       {"pyarrow", "pip install pyarrow (hetu.data.Table)", [] { return module("pyarrow"); }},
@@ -212,9 +215,11 @@ std::vector<Trial> trials() {
 int doctor_command(const Arguments& arguments) {
   if (wants_help(arguments)) {
     put("usage: hetu doctor\n"
-        "Tries what Hetu uses on this machine: says what works, what is missing and what to "
-        "install.\n"
-        "Exits 1 if something is there and does not work; what is missing is optional.\n",
+        "Tests the programs and libraries that Hetu uses on this machine. Prints what works, what "
+        "is\n"
+        "missing, and what to install. Missing parts are optional; exits 1 if a part that is there "
+        "does\n"
+        "not work.\n",
         "");
     return 0;
   }
@@ -239,9 +244,11 @@ int doctor_command(const Arguments& arguments) {
     if (is_missing && !trial.install.empty()) line += "; install: " + trial.install;
     put(line + "\n", "");
   }
-  put(wrong > 0    ? fmt::format("{} of these do not work\n", wrong)
-      : absent > 0 ? fmt::format("all that is here works; {} optional parts are missing\n", absent)
-                   : "all works\n",
+  put(wrong > 0    ? fmt::format("{} parts do not work\n", wrong)
+      : absent > 0 ? fmt::format("everything that is installed works; {} optional parts are "
+                                 "missing\n",
+                                 absent)
+                   : "everything works\n",
       "");
   return wrong > 0 ? 1 : 0;
 }

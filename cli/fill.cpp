@@ -22,15 +22,17 @@ struct Request {
 
 std::vector<Option> options_of(Request& r) {
   return {
-      {"--save_path", "FILE",
-       "writes the labels of every iteration there: FILE.json, or FILE.pickle",
+      {"--save_path", "FILE", "write the labels of every iteration to FILE.json or FILE.pickle",
        [&r](const std::string& text) { r.save_path = text; }},
       {"--print_workloads", nullptr, "print every item and bubble with its times",
        [&r](const std::string&) { r.workloads = true; }},
-      {"--slack", "FACTOR", "a gap must be longer than so many times what is placed there (1.05)",
+      {"--slack", "FACTOR",
+       "a gap must be longer than FACTOR times the work placed in it "
+       "(default: 1.05)",
        [&r](const std::string& text) { r.options.slack = to_number(text); }},
       {"--skip", nullptr,
-       "as the published program: behind an entry that is used up, the next is left out of a pass",
+       "as in the published program: after an entry that is used up, skip the next entry in this "
+       "pass",
        [&r](const std::string&) { r.options.skips = true; }},
   };
 }
@@ -38,13 +40,13 @@ std::vector<Option> options_of(Request& r) {
 std::string help() {
   Request r;
   return "usage: hetu fill TIMELINE… [options]\n\n"
-         "Places the curvature, synchronisation and inversions of K-FAC in the bubbles of "
+         "Places the curvature, synchronisation and inversion work of K-FAC in the bubbles of "
          "recorded\n"
-         "pipelines, by PipeFisher's rule. A TIMELINE is what one node (stage) recorded: JSON or "
-         "a\n"
-         "pickle, a list of [start, end] in ns per label, `start_end` with one entry per "
-         "iteration;\n"
-         "the last iteration counts. Several in one argument are parted by commas; nodes are in "
+         "pipelines, by PipeFisher's rule. A TIMELINE is the record of one node (stage), as JSON "
+         "or pickle:\n"
+         "a list of [start, end] in ns per label. The list `start_end` has one entry per "
+         "iteration; the last\n"
+         "iteration is used. An argument may hold several files, separated by commas. Nodes are in "
          "the\n"
          "natural order of the files' names.\n\n" +
          help_text(options_of(r));
@@ -83,7 +85,7 @@ int fill_command(const Arguments& arguments) {
   if (wants_help(arguments)) return put(help(), ""), 0;
   Request request;
   const std::vector<std::string> paths = paths_of(parse_options(arguments, options_of(request)));
-  require(!paths.empty(), "no TIMELINE; usage: hetu fill TIMELINE…, one per node");
+  require(!paths.empty(), "no TIMELINE given; usage: hetu fill TIMELINE…, one per node");
   output_format("", request.save_path, {{"json", {".json"}}, {"pickle", {".pickle", ".pkl"}}},
                 "--save_path");
   std::vector<NodeTimeline> nodes;

@@ -46,9 +46,9 @@ Ended run_outside(const std::vector<std::string>& words, double timeout_s, bool 
   argv.push_back(nullptr);
   const std::vector<char*> more = pointers(variables);
   std::array<int, 2> ends = {};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail(Code::Io, "no pipe can be made");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail(Code::Io, "cannot create a pipe");
   const pid_t child = ::fork();
-  if (child < 0) fail(Code::Io, "no process can be started");
+  if (child < 0) fail(Code::Io, "cannot start a process");
   if (child == 0) become(argv, more, ends[1], errors);
   ::close(ends[1]);
   Ended ended;

@@ -10,9 +10,9 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments, const 
   PlanOptions options;
   const Fields all = joined(fields(options), own);
   const std::vector<std::string> rest = parse_options(arguments, options_of(all));
-  require(!rest.empty(), "which METHOD or FILE? --help lists them");
+  require(!rest.empty(), "no METHOD or FILE given; --help lists the methods");
   if (rest.size() > 1)
-    fail(Code::InvalidArgument, "one METHOD or FILE, got {}: '{}' is too much", rest.size(),
+    fail(Code::InvalidArgument, "expected one METHOD or FILE, got {}; remove '{}'", rest.size(),
          rest[1].substr(0, 60));
   options.source = rest[0];
   options.format = output_format(options.format, options.output, formats);

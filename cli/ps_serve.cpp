@@ -34,24 +34,23 @@ std::vector<Option> options_of(Request& r) {
       to = static_cast<int>(to_integer(text, least, most));
     };
   };
-  return {{"--listen", "ENDPOINT", "tcp://A.B.C.D:PORT, PORT * being a free one, or ipc://PATH",
+  return {{"--listen", "ENDPOINT", "tcp://A.B.C.D:PORT (PORT * picks a free port) or ipc://PATH",
            [&r](const std::string& text) { r.listen = text; }},
           {"--keys", "FILE",
-           "the connection file, for its owner alone: made with new keys if it is not there; where "
-           "this server listens is added",
+           "the connection file, readable by its owner only; created with new keys if it does not "
+           "exist. The server adds its endpoint to the file",
            [&r](const std::string& text) { r.keys = text; }},
-          {"--server", "K", "which server this is, from 0 (default: 0)",
+          {"--server", "K", "number of this server, from 0 (default: 0)",
            number(r.server, 0, ps::server::kMostServers - 1)},
-          {"--servers", "N", "how many there are (default: 1), all with one FILE",
+          {"--servers", "N", "number of servers (default: 1); all of them use the same FILE",
            number(r.servers, 1, ps::server::kMostServers)},
           {"--memory", "BYTES",
-           "what tables and updates that wait may take, as 16GiB (default: seven eighths of this "
-           "machine's); "
-           "who wants more is refused, by name",
+           "memory for tables and waiting updates, such as 16GiB (default: 7/8 of this machine's "
+           "memory); requests for more are refused",
            [&r](const std::string& text) {
              const std::optional<double> bytes = to_bytes(text);
              require(bytes && *bytes >= kLeastMemory && *bytes <= kMostMemory,
-                     "must be 1MiB to 1024TiB, not '{}'", shortened(text));
+                     "must be 1MiB to 1048576GiB, got '{}'", shortened(text));
              r.memory = static_cast<std::int64_t>(*bytes);
            }}};
 }
@@ -60,8 +59,10 @@ std::string serve_help() {
   Request unused;
   return "usage: hetu ps serve --listen ENDPOINT --keys FILE [--server K --servers N] [--memory "
          "BYTES]\n"
-         "A parameter server alone. Whoever has FILE may connect (hetu.ps.connect, hetu ps "
-         "status); it\nserves until SIGINT or SIGTERM.\n\nOptions:\n" +
+         "Runs a stand-alone parameter server until SIGINT or SIGTERM. Programs that can read FILE "
+         "may\n"
+         "connect (hetu.ps.connect, hetu ps status).\n\n"
+         "Options:\n" +
          help_text(options_of(unused));
 }
 
@@ -70,9 +71,9 @@ Request parse(const Arguments& arguments) {
   const std::vector<std::string> rest = parse_options(arguments, options_of(r));
   require(rest.empty(), "takes options only, got '{}'", rest.empty() ? "" : shortened(rest[0]));
   require(!r.listen.empty(), "needs --listen tcp://ADDRESS:PORT or ipc://PATH");
-  require(!r.keys.empty(), "needs --keys FILE, which is made if it is not there");
-  require(r.server < r.servers, "--server must be 0 to {}, for there are {} (--servers), not {}",
-          r.servers - 1, r.servers, r.server);
+  require(!r.keys.empty(), "needs --keys FILE; the file is created if it does not exist");
+  require(r.server < r.servers, "--server must be 0 to {} with --servers {}, got {}", r.servers - 1,
+          r.servers, r.server);
   return r;
 }
 
@@ -103,17 +104,23 @@ int ps_serve_command(const Arguments& arguments) {
   if (keys.server_secret.empty()) {
     const ps::Connection found = ps::read_connection_file(r.keys);
     if (found.servers != 0 && found.servers != r.servers) {
-      fail(Code::Config, "{} is of {} servers, not {}: take another file, or --servers {}", r.keys,
-           found.servers, r.servers, found.servers);
+      fail(Code::Config,
+           "{} is the connection file of {} servers, not of {}; use another file, or "
+           "--servers {}",
+           r.keys, found.servers, r.servers, found.servers);
     }
     if (found.keys.server_secret.empty()) {
-      fail(Code::Config, "{} has no secret of the servers: it is a copy for clients", r.keys);
+      fail(Code::Config,
+           "{} has no secret key of the servers, because it is a copy for clients; "
+           "use the original file",
+           r.keys);
     }
     keys = found.keys;
   }
 
   int control[2];
-  if (pipe2(control, O_CLOEXEC) != 0) fail(Code::Io, "no pipe for the parameter server");
+  if (pipe2(control, O_CLOEXEC) != 0)
+    fail(Code::Io, "cannot create a pipe for the parameter server");
   g_control = control[1];
   struct sigaction action {};
   action.sa_handler = end_in_order;

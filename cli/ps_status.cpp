@@ -29,28 +29,32 @@ std::vector<Option> options_of(Request& r) {
   const auto positive = [](double& to) {
     return [&to](const std::string& text) {
       to = to_number(text);
-      require(to > 0 && to <= 1e6, "must be more than 0 s, not {}", shortened(text));
+      require(to > 0 && to <= 1e6, "must be above 0 s and at most 1000000 s, got {}",
+              shortened(text));
     };
   };
-  return {
-      {"--job", "NAME", "a job that heturun runs on this host, or the process id of its heturun",
-       [&r](const std::string& text) { r.job = text; }},
-      {"--format", "FORMAT", "text (default), json or prometheus",
-       [&r](const std::string& text) {
-         r.format = one_of(text, {"text", "json", "prometheus"});
-       }},
-      {"--watch", "S", "ask again every S seconds, until SIGINT", positive(r.watch_s)},
-      {"--timeout", "S", "how long a server may take to answer (default: 5)",
-       positive(r.timeout_s)}};
+  return {{"--job", "NAME",
+           "a job of heturun on this host: its name (HETU_JOB), or the process id of "
+           "heturun",
+           [&r](const std::string& text) { r.job = text; }},
+          {"--format", "FORMAT", "text (default), json or prometheus",
+           [&r](const std::string& text) {
+             r.format = one_of(text, {"text", "json", "prometheus"});
+           }},
+          {"--watch", "S", "ask again every S seconds, until SIGINT", positive(r.watch_s)},
+          {"--timeout", "S", "how long a server may take to answer (default: 5)",
+           positive(r.timeout_s)}};
 }
 
 std::string help() {
   Request unused;
   return "usage: hetu ps status FILE|ADDRESS|--job NAME [options]\n"
-         "Tables, clocks, clients and bytes of all parameter servers of a job. FILE is that of "
-         "hetu "
-         "ps serve;\nADDRESS is what HETU_SERVERS holds in a worker. Nobody waits for who asks. "
-         "Exits 5 where a server\ndoes not answer.\n\nOptions:\n" +
+         "Shows tables, clocks, clients and bytes of all parameter servers of a job. FILE is the "
+         "connection\n"
+         "file of hetu ps serve; ADDRESS is the value of HETU_SERVERS in a worker. Asking does not "
+         "delay\n"
+         "the job. Exits 5 if a server does not answer.\n\n"
+         "Options:\n" +
          help_text(options_of(unused));
 }
 
@@ -99,8 +103,8 @@ std::string address_of_job(const std::string& job) {
     }
   }
   fail(Code::Config,
-       "no worker of yours runs on this host in job '{}': name the process id of its heturun, or "
-       "the job as HETU_JOB does in its workers",
+       "no worker of job '{}' runs on this host as your user; give the process id of its heturun, "
+       "or the value of HETU_JOB in its workers",
        shortened(job));
 }
 
@@ -108,7 +112,7 @@ Request parse(const Arguments& arguments) {
   Request r;
   const std::vector<std::string> rest = parse_options(arguments, options_of(r));
   require(rest.size() + (r.job.empty() ? 0 : 1) == 1,
-          "needs one FILE, ADDRESS or --job NAME; --help says more");
+          "needs exactly one FILE, ADDRESS or --job NAME; see --help");
   r.where = r.job.empty() ? ps::address_from(rest[0]) : address_of_job(r.job);
   return r;
 }

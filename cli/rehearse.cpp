@@ -19,9 +19,8 @@ namespace hetu::cli {
 namespace {
 
 constexpr const char* kMeaning =
-    "Runs a plan on real workers with real messages and kernels that wait. Under mpirun or heturun "
-    "each process is a "
-    "worker; alone, each worker is a thread.";
+    "Runs a plan on real workers with real messages, and kernels that only wait. Under mpirun "
+    "or\nheturun each process is a worker; otherwise each worker is a thread.";
 
 struct RehearseOptions {
   std::int64_t payload = 4096;
@@ -41,10 +40,12 @@ double to_duration_ns(const std::string& text) {
         text.compare(text.size() - unit.size(), unit.size(), unit) != 0)
       continue;
     const double value = to_number(text.substr(0, text.size() - unit.size()));
-    require(value > 0 && value * ns <= 3.6e12, "a time from above 0 to 1 hour, got {}", text);
+    require(value > 0 && value * ns <= 3.6e12, "expected a time above 0 and at most 1 hour, got {}",
+            text);
     return value * ns;
   }
-  fail(Code::InvalidArgument, "a time with its unit, as in 10ms, 1.5s or 200us, got {}", text);
+  fail(Code::InvalidArgument, "expected a time with a unit, such as 10ms, 1.5s or 200us, got {}",
+       text);
 }
 
 Fields fields(RehearseOptions& o) {
@@ -59,17 +60,17 @@ Fields fields(RehearseOptions& o) {
       {.name = "time_unit",
        .value = unit,
        .argument = "TIME",
-       .doc = "real time of one time unit, as in 10ms",
+       .doc = "real time of one time unit, such as 10ms",
        .otherwise = "10ms; with --costs: 1ms"},
       {.name = "repeat",
        .value = &o.repeat,
        .argument = "N",
-       .doc = "steps after a warm-up step; the median counts",
+       .doc = "number of steps after a warm-up step; the median is reported",
        .range = {1, 100000}},
       {.name = "trace",
        .value = &o.trace,
        .argument = "FILE",
-       .doc = "writes predicted and measured events"},
+       .doc = "write predicted and measured events to FILE"},
       group_log_field(o.group_log),
   };
 }
@@ -93,7 +94,7 @@ Prepared prepare(const Arguments& arguments) {
   p.plan_options = parse_plan_options(arguments, fields(p.own), formats);
   const PlanOptions& o = p.plan_options;
   require(o.format != "csv" && o.format != "torch",
-          "--format {}: rehearse prints a table, json or trace, or draws", o.format);
+          "--format {}: rehearse prints a table, JSON or a trace, or draws a figure", o.format);
   check_group_log(p.own.group_log, o);
   output_format("", p.own.trace, {{"trace", {".json"}}}, "--trace");
   const Schedule plan = plan_of(o);

@@ -35,7 +35,7 @@ void draw_refused(const PlanOptions& o, const Schedule& plan, const std::string&
 
 int schedule_command(const Arguments& arguments) {
   if (wants_help(arguments)) {
-    put(plan_help("schedule", "Makes the plan of a method, or reads one, and prints it."), "");
+    put(plan_help("schedule", "Generates the plan of a method, or reads one, and prints it."), "");
     return 0;
   }
   const PlanOptions o = parse_plan_options(arguments);

@@ -49,13 +49,13 @@ std::vector<Option> options_of(Request& r) {
            r.window.first = static_cast<int>(to_integer(text, 0, 1'000'000'000));
        }},
       {"--steps", "K",
-       "how many steps to draw (default: 2, or 1 where a source has no more; profile: 3)",
+       "number of steps to draw (default: 2, or 1 if a trace has no more; with --style profile: 3)",
        [&r](const std::string& text) {
          r.window.steps = static_cast<int>(to_integer(text, 1, 1'000'000));
        }},
-      {"--title", "TEXT", "above the picture (default: from the plan in the trace)",
+      {"--title", "TEXT", "title of the figure (default: from the plan in the trace)",
        [&r](const std::string& text) { r.title = text; }},
-      {"--width", "PIXELS", "of an SVG (default: 720 to 1800, as the steps need)",
+      {"--width", "PIXELS", "width of an SVG (default: 720 to 1800, depending on the steps)",
        [&r](const std::string& text) {
          r.width = static_cast<int>(to_integer(text, 360, 100'000));
        }},
@@ -64,20 +64,22 @@ std::vector<Option> options_of(Request& r) {
          r.format = one_of(text, {"grid", "svg", "pdf", "html"});
        }},
       {"--style", "NAME",
-       "timeline or profile (SVG, PDF): one row per GPU, three steps, colours and title as in "
-       "Chimera's profiles",
+       "timeline, or profile (SVG or PDF): one row per GPU, three steps, with colours and title as "
+       "in Chimera's profiles",
        [&r](const std::string& text) {
          r.style = one_of(text, {"timeline", "profile"});
        }},
       {"--groups", "LOG",
-       "draws a group log in place of traces: who was averaged with whom and when (SVG, PDF); "
-       "without -o a table",
+       "draw a group log instead of traces: which pipelines averaged with each other and when (SVG "
+       "or PDF; a table without -o)",
        [&r](const std::string& text) { r.groups = text; }},
-      {"--from", "MS", "of a group log: where to begin (default: a dozen updates in its middle)",
+      {"--from", "MS",
+       "start of the drawn part of a group log (default: a dozen updates in its "
+       "middle)",
        [&r](const std::string& text) { r.from_ms = to_number(text); }},
-      {"--to", "MS", "of a group log: where to end",
+      {"--to", "MS", "end of the drawn part of a group log",
        [&r](const std::string& text) { r.to_ms = to_number(text); }},
-      {"-o", "FILE", "writes there in place of standard output: FILE.svg, .pdf, .html or .txt",
+      {"-o", "FILE", "write to FILE.svg, .pdf, .html or .txt instead of standard output",
        [&r](const std::string& text) { r.output = text; }},
   };
 }
@@ -86,8 +88,9 @@ std::string help() {
   Request r;
   return "usage: hetu timeline TRACE… [-o FILE.svg|.pdf|.html] [OPTIONS]\n"
          "       hetu timeline --groups LOG [-o FILE.svg|.pdf] [--from MS --to MS]\n\n"
-         "Draws traces (of `--trace` and `--format trace`) on one time axis, predicted above\n"
-         "measured, aligned at the start of a step.\n\n" +
+         "Draws traces (from `--trace` or `--format trace`) on one time axis, predicted events "
+         "above\n"
+         "measured events, aligned at the start of a step.\n\n" +
          help_text(options_of(r));
 }
 
@@ -169,11 +172,11 @@ SvgOptions page_options(const Request& request, const std::string& title,
 }
 
 std::string groups_page(const Request& r) {
-  require(r.traces.empty(), "--groups draws a log alone, without TRACE '{}'",
+  require(r.traces.empty(), "--groups draws only a group log; remove TRACE '{}'",
           r.traces.empty() ? "" : r.traces[0].substr(0, 60));
   const std::vector<groups::Decision> log = read_group_log(r.groups);
   if (r.format == "grid") return groups_table(log);
-  require(r.format == "svg" || r.format == "pdf", "--groups: svg, pdf or a table, not {}",
+  require(r.format == "svg" || r.format == "pdf", "--groups supports svg, pdf and a table, got {}",
           r.format);
   GroupsWindow window;
   window.title = r.title;
@@ -193,7 +196,7 @@ int timeline_command(const Arguments& arguments) {
   Request request;
   request.traces = parse_options(arguments, options_of(request));
   require(!request.traces.empty() || !request.groups.empty(),
-          "no TRACE; usage: hetu timeline TRACE… -o FILE.svg");
+          "no TRACE given; usage: hetu timeline TRACE… -o FILE.svg");
   request.format = output_format(
       request.format, request.output,
       {{"grid", {".txt"}}, {"svg", {".svg"}}, {"pdf", {".pdf"}}, {"html", {".html", ".htm"}}});

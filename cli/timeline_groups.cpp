@@ -31,7 +31,7 @@ groups::Decision decision_of(const nlohmann::json& line) {
                      d.members.size() == d.arrived_us.size() && d.stage >= 0 && d.stage < kMost &&
                      d.members.front() >= 0 && d.members.back() < kMost &&
                      std::is_sorted(d.members.begin(), d.members.end());
-  if (!whole) fail(Code::Io, "members, updates and arrived_us do not fit");
+  if (!whole) fail(Code::Io, "stage, members, updates and arrived_us are inconsistent");
   return d;
 }
 
@@ -52,7 +52,7 @@ std::vector<groups::Decision> read_group_log(const std::string& path) {
     }
   }
   if (log.empty())
-    fail(Code::Io, "{}: no group in it; a group log has one JSON object per line", path);
+    fail(Code::Io, "{}: contains no group; a group log has one JSON object per line", path);
   return log;
 }
 

@@ -40,7 +40,7 @@ int verify_command(const Arguments& arguments) {
   if (wants_help(arguments)) {
     put(plan_help(
             "verify",
-            "Proves a plan: each micro-batch once per stage, no deadlock, one weight version, "
+            "Verifies a plan: each micro-batch once per stage, no deadlock, one weight version, "
             "within memory."),
         "");
     return 0;

@@ -115,7 +115,7 @@ ClusterNode Reader::node(const YAML::Node& map) const {
       refuse(entry.first.Mark(), "unknown key '{}' of a node; known keys: {}", key, kNodeKeys);
     }
     if (++seen[key] > 1) {
-      refuse(entry.first.Mark(), "key '{}' stands twice in one node; it must stand once", key);
+      refuse(entry.first.Mark(), "key '{}' is given twice in one node; give it once", key);
     }
   }
   if (result.host.empty()) {
@@ -132,7 +132,9 @@ void Reader::check(const YAML::Node& list, const Cluster& cluster) const {
     const YAML::Mark mark = list[i].Mark();
     const auto [before, first] = line_of.emplace(node.host, mark.line + 1);
     if (!first) {
-      refuse(mark, "host '{}' stands twice, first in line {}; write one node with its sums",
+      refuse(mark,
+             "host '{}' is given twice, first in line {}; merge the two nodes and add up "
+             "their counts",
              node.host, before->second);
     }
     if (!node.chief) continue;
@@ -146,7 +148,9 @@ void Reader::check(const YAML::Node& list, const Cluster& cluster) const {
     refuse(list.Mark(), "no node is chief; exactly one node must have chief: true");
   }
   if (cluster.workers() == 0) {
-    refuse(list.Mark(), "the nodes have 0 workers in all; at least one must have workers: 1");
+    refuse(list.Mark(),
+           "the nodes have 0 workers in total; at least one node must have workers: 1 "
+           "or more");
   }
 }
 
@@ -171,11 +175,11 @@ Cluster Reader::read(const std::string& text) {
                       entry.first.Mark().line + 1, key));
       continue;
     }
-    if (found) refuse(entry.first.Mark(), "'nodes' stands twice; it must stand once");
+    if (found) refuse(entry.first.Mark(), "'nodes' is given twice; give it once");
     found = true;
     nodes.reset(entry.second);
   }
-  if (!found) refuse(root.Mark(), "no key 'nodes'; it must be a list of hosts");
+  if (!found) refuse(root.Mark(), "the key 'nodes' is missing; it must be a list of hosts");
   if (!nodes.IsSequence() || nodes.size() == 0) {
     refuse(nodes.Mark(), "'nodes' is {}; it must be a list of at least one node with the keys {}",
            nodes.IsSequence() ? "an empty list" : kind_of(nodes), kNodeKeys);

@@ -69,8 +69,8 @@ void read_ranks(const Set& set, Env& e) {
   for (const auto& [missing, there] : {std::pair("RANK", "WORLD_SIZE"), {"WORLD_SIZE", "RANK"}}) {
     if (!set(missing).empty()) continue;
     e.start_fault = fmt::format(
-        "environment variable {} is set and {} is not; a worker of a job started by hand needs "
-        "both, one process alone neither",
+        "environment variable {} is set and {} is not; each worker of a job started by hand needs "
+        "both, and a single process needs neither",
         there, missing);
     return;
   }
@@ -136,7 +136,7 @@ Env read_env(const EnvLookup& lookup) {
            result.local_workers);
   read_start(Set{lookup}, result);
   if (result.pipelines > 1 && !result.check) {
-    in_range("HETU_FIRST_WORKER", result.first_worker, "workers of all pipelines",
+    in_range("HETU_FIRST_WORKER", result.first_worker, "the number of workers in all pipelines",
              result.workers * result.pipelines);
     result.worker += result.first_worker;
     result.workers *= result.pipelines;

@@ -41,7 +41,7 @@ double parse_pause(const std::string& name, const std::string& value) {
   char* stop = nullptr;
   const double number = std::strtod(value.c_str(), &stop);
   if (stop != value.c_str() + value.size() || !std::isfinite(number) || number < 0) {
-    wrong(name, value, "a number of seconds of at least 0, e.g. 0.1, as --hetero takes it");
+    wrong(name, value, "a number of seconds of at least 0, e.g. 0.1 (see --hetero)");
   }
   return number;
 }
@@ -61,7 +61,8 @@ std::vector<HostWorkers> parse_hosts(const std::string& text, const std::string&
     const std::string entry = text.substr(start, comma - start);
     const std::size_t colon = entry.rfind(':');
     if (colon == std::string::npos || colon == 0 || !seen.insert(entry.substr(0, colon)).second) {
-      wrong(origin, text, "different hosts with their workers, e.g. w0:8,w1:8");
+      wrong(origin, text,
+            "a list of different hosts with their numbers of workers, e.g. w0:8,w1:8");
     }
     hosts.push_back(
         {entry.substr(0, colon), parse_int(origin, entry.substr(colon + 1), 0, kMostWorkers)});
@@ -105,19 +106,21 @@ std::vector<Variable> user_variables() {
        [](Env& e, const std::string& n, const std::string& v) {
          e.timeout_s = parse_seconds(n, v);
        }},
-      {{"HETU_LOG_LEVEL", "info", "user", "Least level written: debug, info, warning or error."},
+      {{"HETU_LOG_LEVEL", "info", "user",
+        "Lowest level that is logged: debug, info, warning or "
+        "error."},
        [](Env& e, const std::string& n, const std::string& v) {
          e.log_level = parse_choice(n, v, kLevels);
        }},
       {{"HETU_KERNELS", "auto", "user",
-        "auto takes the fastest kernel that fits; reference takes the plain one."},
+        "auto uses the fastest kernel that applies; reference uses the reference kernel."},
        [](Env& e, const std::string& n, const std::string& v) {
          e.kernels = parse_choice(n, v, kKernels);
        }},
       {{"HETU_ISA", "", "user",
         "Instruction set of the CPU's kernels and of oneDNN: native, x86-64, avx2, avx512 or "
         "avx512-bf16. It is chosen when Hetu is built (`HETU_ISA=avx2 ./run install`); a program "
-        "refuses another one than its build's."},
+        "rejects any value other than its build's."},
        [](Env&, const std::string& n, const std::string& v) {
          const std::string& built = compiled_isa().name;
          if (v != built)
@@ -127,31 +130,32 @@ std::vector<Variable> user_variables() {
                              built, v));
        }},
       {{"HETU_DEVICE", "auto", "user",
-        "What workers compute on, as --device, which wins unless it is auto."},
+        "Device that workers compute on. --device takes precedence unless it is auto."},
        [](Env& e, const std::string&, const std::string& v) { e.device = v; }},
-      {{"HETU_DEVICES", "", "user", "Name of the device list, as --devices, which wins."},
+      {{"HETU_DEVICES", "", "user", "Name of the device list. --devices takes precedence."},
        [](Env& e, const std::string&, const std::string& v) { e.devices = v; }},
       {{"HETU_TRANSPORT", "auto", "user",
-        "What carries messages between workers, a row of net/transport/connect.cpp; auto: mpi "
-        "where Open MPI has started them, else sockets."},
+        "Transport of messages between workers: mpi or sockets. auto uses mpi if Open MPI started "
+        "the workers, and sockets otherwise."},
        [](Env& e, const std::string&, const std::string& v) { e.transport = v; }},
       {{"HETU_NCCL", "libnccl.so.2", "user",
-        "NCCL's library, for --gpu-messages: a path, or a name that the loader looks for."},
+        "NCCL library for --gpu-messages: a path, or a name that the dynamic loader searches for."},
        [](Env& e, const std::string&, const std::string& v) { e.nccl = v; }},
       {{"HETU_THREADS", "0", "user",
-        "Compute threads per worker, as --threads, which wins; 0: cores / workers of the host."},
+        "Compute threads per worker. --threads takes precedence. 0: cores of the host / workers on "
+        "it."},
        [](Env& e, const std::string& n, const std::string& v) {
          e.threads = parse_int(n, v, 0, 4096);
        }},
       {{"IMAGENET_TRAIN_ROOT", "", "user",
-        "Folder of ImageNet's training images, one sub-folder per class, where --data is not "
+        "Folder of ImageNet's training images with one subfolder per class, used if --data is not "
         "given."},
        [](Env& e, const std::string&, const std::string& v) { e.imagenet_train_root = v; }},
       {{"IMAGENET_VAL_ROOT", "", "user",
-        "Folder of ImageNet's validation images, laid out as the training ones."},
+        "Folder of ImageNet's validation images, with the same layout as the training images."},
        [](Env& e, const std::string&, const std::string& v) { e.imagenet_val_root = v; }},
       {{"DEBUG_HETERO", "0", "user",
-        "SD-PIPE's name of a training's --hetero in seconds, where that option is not given."},
+        "SD-PIPE's name for --hetero, in seconds; used if that option is not given."},
        [](Env& e, const std::string& n, const std::string& v) {
          e.debug_hetero = parse_pause(n, v);
        }},
@@ -163,42 +167,46 @@ std::vector<Variable> user_variables() {
 std::vector<Variable> by_hand_variables() {
   return {
       {{"RANK", "", "user, torchrun",
-        "Number of this worker, in a job started by hand; not read under Open MPI."},
+        "Number of this worker in a job started by hand. Not read under Open MPI."},
        nullptr},
-      {{"WORLD_SIZE", "", "user, torchrun", "Workers of a job started by hand."}, nullptr},
+      {{"WORLD_SIZE", "", "user, torchrun", "Number of workers in a job started by hand."},
+       nullptr},
       {{"MASTER_ADDR", "127.0.0.1", "user, torchrun",
-        "Host where RANK 0 of a job started by hand is; under srun the step's first host."},
+        "Host that runs RANK 0 of a job started by hand. Default under srun: the step's first "
+        "host."},
        [](Env& e, const std::string&, const std::string& v) {
          e.master_address = without_brackets(v);
        }},
       {{"MASTER_PORT", "1234", "user, torchrun",
-        "Port where the workers of a job started by hand meet; under srun one that follows from "
-        "job and step."},
+        "Port at which the workers of a job started by hand meet. Default under srun: a port "
+        "derived from the ids of job and step."},
        [](Env& e, const std::string& n, const std::string& v) {
          e.master_port = parse_int(n, v, 1, 65535);
        }},
       {{"LOCAL_WORLD_SIZE, LOCAL_SIZE", "", "user, torchrun",
-        "Workers of a job started by hand on this host; where they are all, it opens no port."},
+        "Number of workers on this host, in a job started by hand. If all workers are on this "
+        "host, the job opens no port."},
        nullptr},
       {{"TORCHELASTIC_USE_AGENT_STORE", "", "torchrun",
-        "True: torchrun itself holds MASTER_PORT, and the workers meet at the port above it."},
+        "True: torchrun itself listens at MASTER_PORT, and the workers meet at the next port."},
        nullptr},
       {{"LOCAL_RANK", "", "user, torchrun",
-        "Not needed: workers of a host are counted when they meet."},
+        "Not needed: the workers on a host are counted when they meet."},
        nullptr},
       {{"HETU_JOB_SECRET", "", "user",
-        "What proves that a process on another host belongs to a job started by hand, at least 16 "
-        "characters, the same for all; without it .config/hetu/job_secret of the home folder."},
+        "Secret that proves that a process on another host belongs to a job started by hand: at "
+        "least 16 characters, the same in all processes. Default: the text of "
+        "~/.config/hetu/job_secret."},
        [](Env& e, const std::string&, const std::string& v) { e.job_secret = v; }},
       {{"SLURM_PROCID, SLURM_NTASKS", "", "Slurm",
-        "In a step of srun (SLURM_STEP_ID, SLURM_STEP_NUM_TASKS): number of this worker, and how "
-        "many there are."},
+        "In a step of srun (SLURM_STEP_ID, SLURM_STEP_NUM_TASKS): the number of this worker, and "
+        "the number of workers."},
        nullptr},
       {{"SLURM_LOCALID, SLURM_NTASKS_PER_NODE", "", "Slurm",
-        "Not needed: workers of a host are counted when they meet."},
+        "Not needed: the workers on a host are counted when they meet."},
        nullptr},
       {{"PMIX_NAMESPACE", "", "Open MPI",
-        "Name of the job, under which its workers meet where HETU_TRANSPORT is sockets."},
+        "Name of the job, under which its workers meet if HETU_TRANSPORT is sockets."},
        nullptr},
   };
 }
@@ -207,11 +215,10 @@ std::vector<Variable> by_hand_variables() {
 std::vector<Variable> service_variables() {
   return {
       {{"HETU_COORDINATOR", "", "heturun",
-        "Where the job's coordinator of groups listens, and the keys to it: a secret of the job."},
+        "Address of the job's group coordinator, with keys. It is a secret of the job."},
        [](Env& e, const std::string&, const std::string& v) { e.coordinator = v; }},
       {{"HETU_SERVERS", "", "heturun",
-        "Where the job's parameter servers listen, in their order, and the keys to them: a secret "
-        "of "
+        "Addresses of the job's parameter servers, in their order, with keys. It is a secret of "
         "the job."},
        [](Env& e, const std::string&, const std::string& v) { e.servers = v; }},
   };
@@ -222,48 +229,49 @@ std::vector<Variable> launcher_variables() {
       {{"HETU_JOB", "", "heturun", "Random name of the job; not set without heturun."},
        [](Env& e, const std::string&, const std::string& v) { e.job = v; }},
       {{"HETU_HOSTS", "", "heturun",
-        "Hosts and their workers, w0:8,w1:8; workers are numbered in this order."},
+        "Hosts and their numbers of workers, such as w0:8,w1:8. Workers are numbered in this "
+        "order."},
        [](Env& e, const std::string& n, const std::string& v) { e.hosts = parse_hosts(v, n); }},
       {{"HETU_PROGRESS_FD", "", "heturun",
-        "File descriptor that takes progress records, one JSON object per line."},
+        "File descriptor for progress records, one JSON object per line."},
        [](Env& e, const std::string& n, const std::string& v) {
          e.progress_fd = parse_int(n, v, 0, kMostWorkers);
        }},
       {{"HETU_FIRST_WORKER", "0", "heturun",
-        "Number of the first worker of this pipeline, where each is a job of its own under Open "
-        "MPI."},
+        "Number of this pipeline's first worker, if each pipeline is a separate job of Open MPI."},
        [](Env& e, const std::string& n, const std::string& v) {
          e.first_worker = parse_int(n, v, 0, kMostWorkers);
        }},
       {{"HETU_PIPELINES", "1", "heturun",
-        "How many pipelines are jobs of their own under Open MPI (--on-failure shrink); 1: none."},
+        "Number of pipelines that are separate jobs of Open MPI (--on-failure shrink). 1: one job "
+        "for all."},
        [](Env& e, const std::string& n, const std::string& v) {
          e.pipelines = parse_int(n, v, 1, kMostWorkers);
        }},
       {{"HETU_CHECK", "", "heturun",
-        "Workers of the job that is about to start: this process looks whether it can train as its "
-        "options say, and ends."},
+        "Number of workers of the job that is about to start. This process checks whether it can "
+        "train with its options, and exits."},
        [](Env& e, const std::string& n, const std::string& v) {
          e.check = true;
          e.workers = parse_int(n, v, 1, kMostWorkers);
        }},
       {{"HETU_CONTROL_TOKEN", "", "heturun",
-        "Secret with which a worker's guard proves itself to heturun; the worker never sees it."},
+        "Secret that authenticates a worker's guard to heturun. It is not passed on to the "
+        "worker."},
        nullptr},
       {{"HETU_LD_PRELOAD", "", "heturun",
-        "The caller's LD_PRELOAD, which the guard gives back to the worker: mpirun has a library "
-        "of "
-        "Hetu's there, which closes its ports to others."},
+        "The caller's LD_PRELOAD, which the guard restores for the worker. mpirun itself preloads "
+        "a library of Hetu that closes mpirun's ports to other users."},
        nullptr},
       {{"HETU_PATH", "", "heturun",
-        "The caller's PATH, which the guard gives back to the worker: mpirun puts its own folder "
-        "first."},
+        "The caller's PATH, which the guard restores for the worker, because mpirun puts its own "
+        "folder first."},
        nullptr},
       {{"OMPI_COMM_WORLD_RANK", "0", "Open MPI", "Number of this worker."},
        [](Env& e, const std::string& n, const std::string& v) {
          e.worker = parse_int(n, v, 0, kMostWorkers);
        }},
-      {{"OMPI_COMM_WORLD_SIZE", "1", "Open MPI", "Workers of the job."},
+      {{"OMPI_COMM_WORLD_SIZE", "1", "Open MPI", "Number of workers in the job."},
        [](Env& e, const std::string& n, const std::string& v) {
          e.workers = parse_int(n, v, 1, kMostWorkers);
        }},
@@ -271,7 +279,7 @@ std::vector<Variable> launcher_variables() {
        [](Env& e, const std::string& n, const std::string& v) {
          e.local_worker = parse_int(n, v, 0, kMostWorkers);
        }},
-      {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1", "Open MPI", "Workers of the job on this host."},
+      {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1", "Open MPI", "Number of the job's workers on this host."},
        [](Env& e, const std::string& n, const std::string& v) {
          e.local_workers = parse_int(n, v, 1, kMostWorkers);
        }},
@@ -285,11 +293,12 @@ std::vector<Variable> other_variables() {
       {{"HETU_BUILD_DIR", "", "tests", "Root of the build tree."},
        [](Env& e, const std::string&, const std::string& v) { e.build_dir = v; }},
       {{"SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE", "", "Slurm",
-        "Hosts of an allocation and the workers of each, 2(x3),1; read by heturun without -c and "
-        "-w."},
+        "Hosts of an allocation and the number of workers on each, such as 2(x3),1. Read by "
+        "heturun without -c and -w."},
        nullptr},
       {{"DMLC_*, PS_*", "", "reserved",
-        "SD-PIPE's names of the parameter server; handed on to workers, not read."},
+        "SD-PIPE's variables for the parameter server. They are passed on to workers, but not "
+        "read."},
        nullptr},
   };
 }

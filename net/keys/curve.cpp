@@ -45,7 +45,7 @@ std::array<std::byte, 32> key_bytes(const std::string& hex) {
   }
   if (!ok)
     fail(Code::Config,
-         "a key of the job must have 64 hexadecimal digits; this text of {} characters is none",
+         "a key of the job must consist of 64 hexadecimal digits, got a text of {} characters",
          hex.size());
   return bytes;
 }
@@ -79,7 +79,7 @@ void Authenticator::admit() {
     const bool known = parts.size() == 7 && parts[5].to_string_view() == "CURVE" &&
                        parts[6].size() == client_key_.size() &&
                        std::memcmp(parts[6].data(), client_key_.data(), client_key_.size()) == 0;
-    if (!known) log(Level::Warning, "a stranger without the job's key was refused");
+    if (!known) log(Level::Warning, "refused a connection from a process without the job's key");
     const auto say = [&](std::string_view text, bool last = false) {
       socket_.send(zmq::buffer(text), last ? zmq::send_flags::none : zmq::send_flags::sndmore);
     };

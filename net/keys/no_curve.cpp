@@ -6,7 +6,7 @@ namespace hetu::curve {
 
 KeyPair make_key_pair() {
   fail(Code::Unsupported,
-       "this build has no ZeroMQ, whose sockets take these keys; install ZeroMQ and configure with "
+       "this build has no ZeroMQ, which creates the keys; install ZeroMQ and configure with "
        "-DHETU_ZMQ=ON");
 }
 

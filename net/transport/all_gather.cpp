@@ -12,8 +12,8 @@ void all_gather_bytes(Transport& transport, const Group& group,
                       const std::vector<std::size_t>& bytes_of, const void* mine, void* all,
                       const Exchange& exchange) {
   check_group(transport, group);
-  require(bytes_of.size() == group.size(), "{} sizes for a group of {} workers", bytes_of.size(),
-          group.size());
+  require(bytes_of.size() == group.size(), "got {} sizes for a group of {} workers",
+          bytes_of.size(), group.size());
   const Tag tag = exchange.tag;
   std::size_t total = 0;
   for (const std::size_t bytes : bytes_of) total += bytes;
@@ -65,7 +65,7 @@ void gather_from_owners(Transport& transport, const Group& group,
   std::vector<std::unique_ptr<Request>> requests;
   for (const OwnedPart& part : parts) {
     require(std::binary_search(group.begin(), group.end(), part.owner),
-            "worker {} owns a part, and is not in the group [{}]", part.owner,
+            "worker {} owns a part, but is not in the group [{}]", part.owner,
             fmt::join(group, ", "));
     if (part.owner != transport.worker()) {
       requests.push_back(transport.recv(part.owner, exchange.tag, part.data, part.bytes));

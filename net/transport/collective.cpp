@@ -34,7 +34,7 @@ void check_order(const Transport& transport, Group order) {
 
 void check_dtype(DType dtype) {
   if (dtype != DType::Float32 && dtype != DType::Float64)
-    fail(Code::Unsupported, "sums over workers are of float32 or float64, got {}",
+    fail(Code::Unsupported, "sums over workers support float32 and float64, got {}",
          dtype_name(dtype));
 }
 
@@ -74,7 +74,7 @@ void add_pieces(const std::vector<const std::byte*>& pieces, std::size_t own, st
 void check_group(const Transport& transport, const Group& group) {
   bool ascending = !group.empty();
   for (std::size_t i = 1; i < group.size(); ++i) ascending &= group[i - 1] < group[i];
-  require(ascending, "a group lists its workers in ascending order, each once; got [{}]",
+  require(ascending, "a group must list its workers in ascending order, each once; got [{}]",
           fmt::join(group, ", "));
   require(std::binary_search(group.begin(), group.end(), transport.worker()),
           "worker {} is not in the group [{}]", transport.worker(), fmt::join(group, ", "));
@@ -351,7 +351,7 @@ std::shared_ptr<Sum> Reducer::start_sum(const Group& group, DType dtype, void* d
   check_dtype(dtype);
   const bool rounds = wire == DType::BFloat16;
   if (wire != DType::Float32 && !(rounds && dtype == DType::Float32))
-    fail(Code::Unsupported, "sums of {} over workers do not travel as {}", dtype_name(dtype),
+    fail(Code::Unsupported, "sums of {} over workers cannot be sent as {}", dtype_name(dtype),
          dtype_name(wire));
   return Impl::start(
       impl_,
@@ -364,7 +364,7 @@ std::shared_ptr<Sum> Reducer::start_scatter(const Group& group, DType dtype, voi
                                             const std::vector<Slice>& slices, Tag tag) {
   check_order(impl_->transport, group);
   check_dtype(dtype);
-  require(slices.size() == group.size(), "{} slices for a group of {} workers", slices.size(),
+  require(slices.size() == group.size(), "got {} slices for a group of {} workers", slices.size(),
           group.size());
   return Impl::start(
       impl_,
@@ -397,7 +397,8 @@ std::int64_t Reducer::wait(Sum& sum, WaitPurpose what) {
   const bool ended = impl_->finished.wait_for(
       lock, std::chrono::duration<double>(impl_->transport.options().timeout_s),
       [&] { return sum.finished() || sum.failed() || impl_->given_up; });
-  if (impl_->given_up && !sum.finished()) fail(Code::Comm, "{}: this worker gives up", what.text());
+  if (impl_->given_up && !sum.finished())
+    fail(Code::Comm, "{}: this worker has aborted the job", what.text());
   if (!ended) {
     Request* missing = sum.pending();
     HETU_ASSERT(missing != nullptr);

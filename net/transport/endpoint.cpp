@@ -127,8 +127,8 @@ std::vector<Address> resolve(const std::string& host, int port, const char* vari
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0)
-    fail(Code::Config, "environment variable {}: got '{}', which is no host known here: {}",
-         variable, host, gai_strerror(error));
+    fail(Code::Config, "environment variable {}: got '{}', which is not a known host: {}", variable,
+         host, gai_strerror(error));
   std::vector<Address> addresses;
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
     Address address;
@@ -158,7 +158,7 @@ PeerOwner owner_of(const Socket& socket) {
   ucred owner{};
   socklen_t length = sizeof owner;
   if (::getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &owner, &length) != 0)
-    fail(Code::Comm, "a Unix socket does not say who holds its other end: {}",
+    fail(Code::Comm, "cannot determine the owner of the other end of a Unix socket: {}",
          std::strerror(errno));
   return {owner.uid, owner.pid};
 }

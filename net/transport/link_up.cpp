@@ -91,7 +91,7 @@ std::vector<std::string> LinkUp::exchange_numbers(int number) {
   for (const std::string& text : met_.exchange(mine, "the start of the job")) {
     const auto fields = unpack_fields(text);
     if (!fields || fields->size() != 2)
-      fail(Code::Comm, "rank {} does not say where it is reached", numbers.size());
+      fail(Code::Comm, "rank {} did not send its number and port", numbers.size());
     numbers.push_back((*fields)[0]);
     ports_.push_back(number_in((*fields)[1]));
   }
@@ -113,11 +113,12 @@ void LinkUp::call(int rank) {
     socket = try_once();
   }
   if (!socket)
-    fail(Code::Comm, "rank {} does not reach {}{}: {}", met_.rank(), name_of(rank),
+    fail(Code::Comm, "rank {} cannot connect to {}{}: {}", met_.rank(), name_of(rank),
          address.is_unix() ? "" : fmt::format(" at {}, port {}", address.host(), address.port()),
          std::strerror(errno));
   if (address.is_unix() && owner_of(socket).user != geteuid())
-    fail(Code::Comm, "the link to {} belongs to user {}", name_of(rank), owner_of(socket).user);
+    fail(Code::Comm, "the link to {} belongs to another user ({})", name_of(rank),
+         owner_of(socket).user);
   send_packet(socket, pack_fields({std::to_string(met_.rank()), proof(met_.rank(), rank)}), until_);
   sockets_[rank] = std::move(socket);
 }
@@ -157,7 +158,7 @@ void LinkUp::receive_calls(int missing) {
     const auto first = std::find_if(sockets_.begin() + met_.rank() + 1, sockets_.end(),
                                     [](const Socket& s) { return !s; });
     if (first != sockets_.end())
-      fail(Code::Timeout, "{} opened no link to rank {}",
+      fail(Code::Timeout, "{} did not connect to rank {} in time",
            name_of(static_cast<int>(first - sockets_.begin())), met_.rank());
   }
 }

@@ -90,7 +90,7 @@ Linked::Linked(std::shared_ptr<Wire> wire, Joined joined, const Options& options
 // workers and lets the process continue.
 Linked::~Linked() {
   if (std::uncaught_exceptions() > exceptions_) {
-    give_up("an exception ends its program");
+    give_up("an exception ended its program");
     hear_out();
     return;
   }
@@ -148,8 +148,8 @@ void Linked::cancel(Request& request) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (!request.done()) {
-    abort(exit_status(Code::Timeout), fmt::format("a message of {} bytes with worker {} was given "
-                                                  "up in the middle and does not end",
+    abort(exit_status(Code::Timeout), fmt::format("a message of {} bytes to or from worker {} was "
+                                                  "cancelled in the middle and did not end",
                                                   request.bytes(), request.peer()));
   }
 }
@@ -192,7 +192,7 @@ std::unique_ptr<Transport> link_workers(std::unique_ptr<Wire> wire, const Option
     try {
       if (options.while_waiting) options.while_waiting();
       if (std::chrono::steady_clock::now() >= until)
-        fail(Code::Timeout, "the workers did not come together within {:g} s", options.timeout_s);
+        fail(Code::Timeout, "the workers did not connect within {:g} s", options.timeout_s);
     } catch (...) {
       thread.detach();
       throw;

@@ -101,8 +101,8 @@ class MpiWire final : public Wire {
     MPI_Initialized(&running);
     if (running)
       fail(Code::Unsupported,
-           "MPI runs already in this process; Hetu must be the one to start it (import hetu before "
-           "mpi4py)");
+           "MPI is already initialized in this process, but Hetu must initialize it; import hetu "
+           "before mpi4py");
     set_open_mpi_defaults(frame_bytes, one_host_);
     const Starting starting(progress_fd_);
     int provided = 0;
@@ -252,7 +252,8 @@ class MpiWire final : public Wire {
           "MPI_Allgather");
     std::sort(all.begin(), all.end());
     for (int w = 0; w < workers; ++w) {
-      require(all[w] == w, "workers must be numbered 0 to {}, each once; number {} is {}",
+      require(all[w] == w,
+              "workers must be numbered 0 to {0}, each once; found {2} in place of {1}",
               workers - 1, w, all[w]);
     }
     check(MPI_Comm_split(MPI_COMM_WORLD, 0, mine, &frames_), "MPI_Comm_split");

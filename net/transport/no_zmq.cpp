@@ -6,9 +6,8 @@ namespace hetu::comm {
 
 std::unique_ptr<Mesh> open_mesh(const MeshAddress&, const Options&) {
   fail(Code::Unsupported,
-       "this build has no ZeroMQ, over which pipelines that may die reach each other; install "
-       "ZeroMQ "
-       "and configure with -DHETU_ZMQ=ON, or leave --on-failure at its default");
+       "this build has no ZeroMQ, which --on-failure shrink needs to connect pipelines; install "
+       "ZeroMQ and configure with -DHETU_ZMQ=ON, or leave --on-failure at its default");
 }
 
 }  // namespace hetu::comm

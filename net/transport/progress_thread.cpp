@@ -96,7 +96,7 @@ void ProgressThread::say_giving_up() {
     wire_.slow_peers(slow_);
     if (!slow_.empty()) peers_.bell->sleep(kLongTick, wire_.descriptor());
   } while (!slow_.empty() && now_ns() < until);
-  break_links("this worker has given up: " + note(), Code::Comm);
+  break_links("this worker has aborted the job: " + note(), Code::Comm);
 }
 
 void ProgressThread::send_all(FrameKind kind, const std::string& text) {
@@ -152,7 +152,7 @@ bool ProgressThread::take_frames() {
     // header.bytes is then the length of the message.
     const bool is_announced = header.kind == FrameKind::Announce;
     if (!is_announced && header.bytes != rest) {
-      fail(Code::Comm, "worker {} sent a frame that states {} bytes and holds {}", peer,
+      fail(Code::Comm, "worker {} sent a frame that announces {} bytes and holds {}", peer,
            header.bytes, rest);
     }
     if (peer == (peers_.worker() + peers_.workers() - 1) % peers_.workers()) last_heard_ = now_ns();
@@ -188,8 +188,10 @@ void ProgressThread::handle(int peer, const Header& header, const std::byte* dat
       return;
     case FrameKind::Dead:
       if (header.sequence >= static_cast<std::uint64_t>(peers_.workers()))
-        fail(Code::Comm, "worker {} says that worker {} of {} is silent", peer, header.sequence,
-             peers_.workers());
+        fail(Code::Comm,
+             "worker {} reports that worker {} of {} is silent, but there is no such "
+             "worker",
+             peer, header.sequence, peers_.workers());
       fail(Code::Comm, "{}, says worker {}", silence_of(static_cast<int>(header.sequence)), peer);
     case FrameKind::Ask:
       return send_text(peer, FrameKind::Answer, position_());
@@ -202,7 +204,7 @@ void ProgressThread::handle(int peer, const Header& header, const std::byte* dat
                                               text().empty() ? "" : ": ", text()));
     case FrameKind::GaveUp:
       others_gave_up_.store(true);
-      fail(Code::Comm, "worker {} has given up: {}", peer, text());
+      fail(Code::Comm, "worker {} has aborted the job: {}", peer, text());
     case FrameKind::Closed:
       closing_ = true;
       return;
@@ -311,7 +313,7 @@ void ProgressThread::take_leave(std::int64_t now) {
   }
   ring_marked();
   if (static_cast<double>(now - leave_since_) > peers_.options.timeout_s * kSecond)
-    fail(Code::Timeout, "worker {} waited {:g} s at its end for the other workers to end",
+    fail(Code::Timeout, "worker {} has finished, and waited {:g} s for the other workers to finish",
          peers_.worker(), peers_.options.timeout_s);
 }
 

@@ -95,8 +95,8 @@ std::vector<std::string> Guest::introduce(const Hello& hello) {
     if (auto answer = next_packet(kForOthers)) return *answer;
   } while (call_again());
   if (now_ns() >= until_)
-    fail(Code::Timeout, "rank {} could not make itself heard by rank 0 at {} within {:g} s", rank(),
-         where(), options_.timeout_s);
+    fail(Code::Timeout, "rank {} got no answer from rank 0 at {} within {:g} s", rank(), where(),
+         options_.timeout_s);
   fail(Code::Comm, "rank 0 at {} has ended, while rank {} waited {}", where(), rank(), kForOthers);
 }
 
@@ -120,10 +120,11 @@ bool Guest::try_each() {
 void Guest::connect() {
   while (!try_each()) {
     if (now_ns() >= until_)
-      fail(Code::Timeout,
-           "rank {} of {} found no rank 0 at {} within {:g} s ({}); start one process with RANK=0 "
-           "on the host of MASTER_ADDR, and give all of them the same MASTER_ADDR and MASTER_PORT",
-           rank(), workers(), where(), options_.timeout_s, std::strerror(refusal_));
+      fail(
+          Code::Timeout,
+          "rank {} of {} found no rank 0 at {} within {:g} s ({}); start one process with RANK=0 "
+          "on the host of MASTER_ADDR, and give all processes the same MASTER_ADDR and MASTER_PORT",
+          rank(), workers(), where(), options_.timeout_s, std::strerror(refusal_));
     look_around("for rank 0");
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
@@ -148,8 +149,8 @@ void Guest::check_owner() {
   }
   if (const PeerOwner owner = owner_of(socket_); owner.user != geteuid())
     fail(Code::Comm,
-         "{} belongs to a process of user {} (process {}), this one to user {}; choose "
-         "another MASTER_PORT",
+         "{} belongs to user {} (process {}), but this process belongs to user {}; choose another "
+         "MASTER_PORT",
          where(), owner.user, owner.pid, geteuid());
 }
 
@@ -162,8 +163,8 @@ std::optional<std::vector<std::string>> Guest::next_packet(const char* waits_for
         [[fallthrough]];
       case PacketReader::State::Foreign:
         fail(Code::Comm,
-             "{} is no rendezvous of Hetu: something else answers there; choose "
-             "another MASTER_PORT",
+             "{} is not a rendezvous of Hetu: another program answers there; choose another "
+             "MASTER_PORT",
              where());
       case PacketReader::State::Ended:
         return std::nullopt;
@@ -185,23 +186,23 @@ std::vector<std::string> Guest::receive(const char* waits_for) {
 
 // Reads the greeting of rank 0. Returns false if rank 0 has closed the connection.
 bool Guest::greet() {
-  const auto packet = next_packet("for a word of rank 0");
+  const auto packet = next_packet("for the greeting of rank 0");
   if (!packet) return false;
   const std::vector<std::string>& greeting = *packet;
   if (greeting.size() != 4 || greeting[0] != kMagic)
-    fail(Code::Comm,
-         "{} is no rendezvous of Hetu: something else answers there; choose another "
-         "MASTER_PORT",
-         where());
+    fail(
+        Code::Comm,
+        "{} is not a rendezvous of Hetu: another program answers there; choose another MASTER_PORT",
+        where());
   if (greeting[1] != kProtocol)
     fail(Code::Config,
-         "rank 0 at {} runs another version of Hetu than rank {} (it meets by "
-         "protocol {}, this one by {}); all need the same",
+         "rank 0 at {} runs another version of Hetu than rank {} (rendezvous protocol {} instead "
+         "of {}); all ranks need the same version",
          where(), rank(), greeting[1], kProtocol);
   reader_.allow(kLongestPacket);
   host_nonce_ = greeting[2];
   if (!greeting[3].empty())
-    fail(Code::Config, "rank {} of {} comes too late or to the wrong job: {}", rank(), workers(),
+    fail(Code::Config, "rank {} of {} came too late or to the wrong job: {}", rank(), workers(),
          greeting[3]);
   return true;
 }
@@ -215,7 +216,7 @@ void Guest::take_members(const std::vector<std::string>& packet, const Hello& he
   if (!body || body->size() != 2 + 4 * static_cast<std::size_t>(workers()) ||
       (is_remote() &&
        !same_secret(packet[1], hex_of(hmac_sha256(secret, "host" + hello.nonce + packet[2])))))
-    fail(Code::Comm, "{} does not prove that it has the secret of this job", where());
+    fail(Code::Comm, "{} did not prove that it has the secret of this job", where());
   key_ = is_remote() ? hex_of(hmac_sha256(secret, "links" + (*body)[0])) : (*body)[1];
   for (int r = 0; r < workers(); ++r) {
     const auto field = [&](int i) { return (*body)[2 + 4 * r + i]; };

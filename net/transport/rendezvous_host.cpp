@@ -79,9 +79,9 @@ Host::Host(const RendezvousOptions& options) : Rendezvous(options), own_(own_hel
     if (options_.while_waiting) options_.while_waiting();
     const std::int64_t now = now_ns();
     if (now >= until)
-      end(Code::Timeout, fmt::format("{} of {} did not come to {} within {:g} s; each process "
+      end(Code::Timeout, fmt::format("{} of {} did not connect to {} within {:g} s; each process "
                                      "needs the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and "
-                                     "a RANK of its own",
+                                     "its own RANK",
                                      listed(missing(came)), workers(), where(), options.timeout_s));
     if (!said && now - start_ > 3 * kSecond) {
       log(Level::Info, "rank 0 waits for {} of {} at {}", listed(missing(came)), workers(),
@@ -90,7 +90,7 @@ Host::Host(const RendezvousOptions& options) : Rendezvous(options), own_(own_hel
     }
     turn();
     for (const int rank : gone_) {
-      log(Level::Warning, "{} has ended before all ranks had come",
+      log(Level::Warning, "{} has ended before all ranks had connected",
           name_of(rank, present_.at(rank).hello.member));
       present_.erase(rank);
     }
@@ -115,9 +115,11 @@ void Host::listen() {
   if (!listeners_.back()) {
     const int error = errno;
     const Socket other = connect_to(point, 1);
-    fail(Code::Config, "RANK=0 cannot take {}: {}; end that one, or choose another MASTER_PORT",
+    fail(Code::Config,
+         "RANK=0 cannot listen at {}: {}; end that process, or choose another "
+         "MASTER_PORT",
          where(),
-         other ? fmt::format("process {} is rank 0 there", owner_of(other).pid)
+         other ? fmt::format("process {} is already rank 0 there", owner_of(other).pid)
                : std::strerror(error));
   }
   if (options_.name.empty() && !options_.one_host && workers() > 1) listen_tcp();
@@ -137,10 +139,10 @@ void Host::listen_tcp() {
     const int error = errno;
     if (error == EADDRNOTAVAIL)
       fail(Code::Config,
-           "environment variable MASTER_ADDR: got '{}', which is no address of this host ({}); it "
-           "must be that of the host where RANK=0 is started",
+           "environment variable MASTER_ADDR: got '{}', which is not an address of this host ({}); "
+           "it must be an address of the host where RANK=0 is started",
            options_.address, own_.member.host);
-    fail(Code::Config, "port {} of {} cannot be taken (MASTER_PORT): {}; choose another",
+    fail(Code::Config, "cannot listen at port {} of {} (MASTER_PORT): {}; choose another port",
          options_.port, options_.address, std::strerror(error));
   }
   own_end_ = far_end_ = at;
@@ -148,8 +150,8 @@ void Host::listen_tcp() {
 
 void Host::warn(const Caller& caller, const std::string& why) {
   if (warned_.size() < kMostKinds && ++warned_[why] <= kWarnings)
-    log(Level::Warning, "{}: {} was turned away: {}", where(),
-        caller.is_remote ? caller.from : "a process of this host", why);
+    log(Level::Warning, "{}: {} was refused: {}", where(),
+        caller.is_remote ? caller.from : "a process on this host", why);
 }
 
 // Greets a caller. Returns true if the caller may introduce itself.
@@ -163,7 +165,7 @@ bool Host::greet(Caller& caller) {
       !complete_
           ? ""
           : fmt::format(
-                "the job at {} has its {} ranks{}", where(), workers(),
+                "the job at {} already has its {} ranks{}", where(), workers(),
                 caller.is_remote ? "" : fmt::format(" (rank 0 is process {})", own_.member.pid));
   send_packet(caller.socket, pack_fields({kMagic, kProtocol, caller.nonce, closed}), now_ns());
   return !complete_;
@@ -181,21 +183,22 @@ std::string Host::fault_of(const Hello& hello, const Caller& caller, const std::
   if (caller.is_remote && !same_secret(proof, hex_of(hmac_sha256(job_secret(options_.secret),
                                                                  "guest" + caller.nonce + text))))
     return fmt::format(
-        "{} has another secret than rank 0 (host {}): all need one HETU_JOB_SECRET, "
-        "or one home folder with .config/hetu/job_secret",
+        "{} has another secret than rank 0 (host {}); all ranks need the same HETU_JOB_SECRET, or "
+        "the same ~/.config/hetu/job_secret",
         who, own_.member.host);
   if (hello.build != own_.build)
     return fmt::format(
-        "{} runs another version or build of Hetu ({}) than rank 0 on host {} ({}); "
-        "all need the same",
+        "{} runs another version or build of Hetu ({}) than rank 0 on host {} ({}); all ranks need "
+        "the same build",
         who, hello.build, own_.member.host, own_.build);
   if (hello.workers != workers())
     return fmt::format("{} was started with WORLD_SIZE={}, rank 0 (process {}) with WORLD_SIZE={}",
                        who, hello.workers, own_.member.pid, workers());
   if (hello.rank < 1 || hello.rank >= workers())
-    return fmt::format("{}: there are ranks 0 to {}", who, workers() - 1);
+    return fmt::format("{}: this RANK is not in the job, whose ranks are 0 to {}", who,
+                       workers() - 1);
   if (const auto same = present_.find(hello.rank); same != present_.end())
-    return fmt::format("{} is one too many: {} has come before it, as `{}`", who,
+    return fmt::format("{} is a duplicate: {} came before it, started as `{}`", who,
                        name_of(hello.rank, same->second.hello.member), same->second.hello.words);
   return {};
 }
@@ -205,7 +208,7 @@ void Host::take_hello(Caller& caller, PacketReader::State state) {
       state == PacketReader::State::Whole ? unpack_fields(caller.reader.take()) : std::nullopt;
   auto hello = packet && packet->size() == 2 ? unpack_hello((*packet)[1]) : std::nullopt;
   if (!hello) {
-    warn(caller, "it is no process of Hetu");
+    warn(caller, "it is not a process of Hetu");
     return;
   }
   if (const std::string fault = fault_of(*hello, caller, (*packet)[0], (*packet)[1]);
@@ -293,7 +296,7 @@ std::vector<std::string> Host::exchange(const std::string& mine, const std::stri
     if (silent.empty()) break;
     if (options_.while_waiting) options_.while_waiting();
     if (now_ns() >= until)
-      end(Code::Timeout, fmt::format("{} did not come to {} within {:g} s", listed(silent), what,
+      end(Code::Timeout, fmt::format("{} did not reach {} within {:g} s", listed(silent), what,
                                      options_.timeout_s));
     turn();
     if (gone_.empty()) continue;

@@ -143,7 +143,7 @@ Address meeting_point(const RendezvousOptions& options) {
 
 std::unique_ptr<Rendezvous> meet(const RendezvousOptions& options) {
   require(options.workers >= 1 && options.rank >= 0 && options.rank < options.workers,
-          "no rank {} in a job of {} workers", options.rank, options.workers);
+          "there is no rank {} in a job of {} workers", options.rank, options.workers);
   allow_sockets(options.workers);
   return options.rank == 0 ? host_rendezvous(options) : join_rendezvous(options);
 }

@@ -21,7 +21,9 @@ namespace hetu::comm {
 namespace {
 
 constexpr std::size_t kShortest = 16;
-constexpr const char* kOtherwise = "set HETU_JOB_SECRET to one text in all processes of the job";
+constexpr const char* kOtherwise =
+    "set HETU_JOB_SECRET to the same text in all processes of the "
+    "job";
 
 std::string default_path() {
   const passwd* user = getpwuid(geteuid());
@@ -44,8 +46,8 @@ std::string checked_line(const std::string& path) {
   std::string text = first_line(path);
   if (text.size() < kShortest)
     fail(Code::Io,
-         "{}: holds a secret of {} characters, at least {} are right; remove it, and the "
-         "next job makes another",
+         "{}: the secret has {} characters, but at least {} are needed; remove the file, and the "
+         "next job creates a new one",
          path, text.size(), kShortest);
   return text;
 }
@@ -76,7 +78,7 @@ void make_file(const std::string& path) {
 std::string random_bytes(int count) {
   std::string bytes(count, '\0');
   if (::getrandom(bytes.data(), bytes.size(), 0) != count)
-    fail(Code::Io, "the system gives no random bytes: {}", std::strerror(errno));
+    fail(Code::Io, "the system returned no random bytes: {}", std::strerror(errno));
   return bytes;
 }
 
@@ -84,8 +86,8 @@ std::string job_secret(const std::string& given, std::string path) {
   if (!given.empty()) {
     if (given.size() < kShortest)
       fail(Code::Config,
-           "environment variable HETU_JOB_SECRET: got {} characters; at least {} that nobody "
-           "guesses are right",
+           "environment variable HETU_JOB_SECRET: got {} characters; it must have at least {} that "
+           "nobody can guess",
            given.size(), kShortest);
     return given;
   }
@@ -98,8 +100,8 @@ std::string job_secret(const std::string& given, std::string path) {
   }
   if (file.st_uid != geteuid() || (file.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     fail(Code::Io,
-         "{}: the secret of jobs on several hosts must be a file of user {} with mode 600, and is "
-         "one of user {} with mode {:o}",
+         "{}: the secret of jobs on several hosts must be a file of user {} with mode 600, but is "
+         "a file of user {} with mode {:o}",
          path, geteuid(), file.st_uid, file.st_mode & 07777);
   return checked_line(path);
 }

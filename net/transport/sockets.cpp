@@ -88,12 +88,13 @@ class SocketsWire final : public Wire {
 Roster SocketsWire::open(std::size_t frame_bytes) {
   if (!met_)
     fail(Code::Unsupported,
-         "links over sockets need processes that have met; start them with "
-         "RANK and WORLD_SIZE, or under heturun");
+         "links over sockets need a rendezvous of the workers; start them with RANK and "
+         "WORLD_SIZE, or under heturun");
   WorkerRanks ranks;
   std::vector<Socket> sockets = link_up(*met_, number_, timeout_s_, ranks);
   epoll_ = Socket(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll_) fail(Code::Io, "no epoll for the links: {}", std::strerror(errno));
+  if (!epoll_)
+    fail(Code::Io, "cannot create an epoll instance for the links: {}", std::strerror(errno));
   Roster roster;
   roster.worker = ranks.worker;
   roster.job = hex_of(sha256("job " + met_->key())).substr(0, 32);

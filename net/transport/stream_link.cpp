@@ -167,8 +167,7 @@ StreamLink::Came StreamLink::take_head() {
   const auto found = open_.find(head.sequence);
   if (found == open_.end() || head.bytes > found->second.request->bytes() - found->second.done ||
       head.bytes == 0)
-    fail(Code::Comm, "worker {} sent a piece of a long message that nobody has asked it for",
-         worker_);
+    fail(Code::Comm, "worker {} sent a chunk of a long message that was not requested", worker_);
   body_of_ = head.sequence;
   body_left_ = head.bytes;
   return Came::Nothing;

@@ -45,8 +45,8 @@ Request::~Request() {
 }
 
 void Transport::check_peer(int peer) const {
-  require(peer >= 0 && peer < workers_, "worker {}: no worker {}; workers are 0 to {}", worker_,
-          peer, workers_ - 1);
+  require(peer >= 0 && peer < workers_, "worker {}: there is no worker {}; workers are 0 to {}",
+          worker_, peer, workers_ - 1);
 }
 
 void Transport::carry_one_byte(int kind) {
@@ -103,7 +103,7 @@ void Transport::timed_out(const Request& request, WaitPurpose what) {
   fail(Code::Timeout, "worker {} waited {:g} s for {} {} worker {}; worker {} {}", worker_,
        options_.timeout_s, what.text(), request.is_send_ ? "to" : "from", request.peer_,
        request.peer_,
-       position.empty() ? "did not answer where it stands" : "last reported " + position);
+       position.empty() ? "did not report its position" : "last reported " + position);
 }
 
 void Transport::set_reporter(std::function<std::string()> reporter) {

@@ -41,7 +41,7 @@ class ZmqMesh final : public Mesh {
         lost_(address.workers),
         bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         authenticator_(context_, address.public_key) {
-    if (bell_ < 0) fail(Code::Io, "no eventfd for a mesh: {}", std::strerror(errno));
+    if (bell_ < 0) fail(Code::Io, "cannot create an eventfd for a mesh: {}", std::strerror(errno));
     context_.set(zmq::ctxopt::max_sockets, std::max(1023, 2 * address.workers + 16));
     in_.set(zmq::sockopt::linger, 0);
     in_.set(zmq::sockopt::rcvhwm, 0);
@@ -68,10 +68,10 @@ class ZmqMesh final : public Mesh {
 
   void meet(const std::vector<std::string>& endpoints) override {
     require(static_cast<int>(endpoints.size()) == workers(),
-            "worker {}: {} endpoints for a mesh of {} workers", worker(), endpoints.size(),
+            "worker {}: got {} endpoints for a mesh of {} workers", worker(), endpoints.size(),
             workers());
     for (int w = 0; w < workers(); ++w) {
-      if (endpoints[w].empty() && w != worker()) lose(w, "never came");
+      if (endpoints[w].empty() && w != worker()) lose(w, "never connected");
     }
     {
       const std::lock_guard lock(mutex_);
@@ -91,7 +91,7 @@ class ZmqMesh final : public Mesh {
   }
 
   void abort(int, const std::string& reason) override {
-    for (int w = 0; w < workers(); ++w) lose(w, "is not reached any more: " + reason);
+    for (int w = 0; w < workers(); ++w) lose(w, "can no longer be reached: " + reason);
   }
 
  protected:
@@ -104,7 +104,8 @@ class ZmqMesh final : public Mesh {
     }
     if (request.bytes() > static_cast<std::size_t>(kLongestFrame)) {
       request.complete(
-          fmt::format("{} bytes in a message; at most {} fit", request.bytes(), kLongestFrame));
+          fmt::format("a message of {} bytes is too long; at most {} bytes are allowed",
+                      request.bytes(), kLongestFrame));
       return;
     }
     zmq::message_t frame(sizeof(Head) + request.bytes());
@@ -270,7 +271,9 @@ class ZmqMesh final : public Mesh {
 }  // namespace
 
 std::unique_ptr<Mesh> open_mesh(const MeshAddress& address, const Options& options) {
-  require(address.worker >= 0 && address.worker < address.workers, "no worker {} of {} in a mesh",
+  require(address.worker >= 0 && address.worker < address.workers,
+          "there is no worker {} in a "
+          "mesh of {} workers",
           address.worker, address.workers);
   try {
     return std::make_unique<ZmqMesh>(address, options);

@@ -99,7 +99,7 @@ std::string own_address_towards(const std::string& endpoint) {
   if (fd >= 0) close(fd);
   char text[INET_ADDRSTRLEN];
   if (!known || inet_ntop(AF_INET, &own.sin_addr, text, sizeof text) == nullptr)
-    fail(Code::Comm, "this host has no address on the way to {}", endpoint);
+    fail(Code::Comm, "this host has no address from which it can reach {}", endpoint);
   return text;
 }
 

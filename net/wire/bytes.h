@@ -90,7 +90,9 @@ class ByteReader {
   std::uint8_t head(std::uint8_t expected) {
     const auto version = number<std::uint8_t>();
     if (version != expected) {
-      fail(Code::Comm, "a message of version {}, here {}; install the same Hetu on all hosts",
+      fail(Code::Comm,
+           "a message of protocol version {}, expected version {}; install the same "
+           "Hetu on all hosts",
            version, expected);
     }
     return number<std::uint8_t>();

@@ -47,11 +47,11 @@ std::string read_own(const std::string& path) {
   fstat(fd, &about);
   std::string fault;
   if (!S_ISREG(about.st_mode)) {
-    fault = "is no file";
+    fault = "is not a regular file";
   } else if (about.st_uid != geteuid() && geteuid() != 0) {
     fault = fmt::format("belongs to user {}, not to you", about.st_uid);
   } else if ((about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    fault = fmt::format("holds keys, but others may use it (mode {:03o}): chmod 600 {}",
+    fault = fmt::format("holds keys, but other users may access it (mode {:03o}); run chmod 600 {}",
                         about.st_mode & 0777, path);
   } else if (about.st_size > kLongestFile) {
     fault = fmt::format("has {} bytes, too many for a connection file", about.st_size);
@@ -75,7 +75,7 @@ class Parser {
     for (std::string line; std::getline(lines, line);) {
       ++number_;
       if (number_ == 1) {
-        if (line != kHead) refuse("begins otherwise than '{}'", kHead);
+        if (line != kHead) refuse("does not begin with '{}'", kHead);
       } else if (!line.empty() && line[0] != '#') {
         take(line);
       }
@@ -99,7 +99,7 @@ class Parser {
  private:
   template <class T>
   [[noreturn]] void refuse(fmt::format_string<T> format, T&& value) const {
-    fail(Code::Config, "{}, line {}: no connection file of `hetu ps serve`: it {}", path_,
+    fail(Code::Config, "{}, line {}: not a connection file of `hetu ps serve`: it {}", path_,
          std::max(number_, 1), fmt::format(format, std::forward<T>(value)));
   }
 
@@ -114,7 +114,7 @@ class Parser {
     } else if (word == "server") {
       take_server(line);
     } else {
-      refuse("has a line of '{}'", word.substr(0, 20));
+      refuse("has a line with the unknown key '{}'", word.substr(0, 20));
     }
   }
 
@@ -132,10 +132,11 @@ class Parser {
     int rest = 0;
     if (std::sscanf(line.c_str(), "server %d of %d at %n", &server, &servers, &rest) != 2 ||
         rest == 0 || server < 0 || server >= servers || line.size() == std::size_t(rest)) {
-      refuse("has a line other than '{}'", "server K of N at ENDPOINTS");
+      refuse("has a line that is not of the form '{}'", "server K of N at ENDPOINTS");
     }
     if (found_.servers != 0 && servers != found_.servers) {
-      refuse("has servers of other numbers than {}", found_.servers);
+      refuse("has lines with different numbers of servers, of which the first is {}",
+             found_.servers);
     }
     found_.servers = servers;
     at_[server] = line.substr(static_cast<std::size_t>(rest));
@@ -155,7 +156,7 @@ bool make_connection_file(const std::string& path, const JobKeys& keys) {
   unlink(temporary.c_str());
   const int fd =
       open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
-  if (fd < 0) io("made", path);
+  if (fd < 0) io("created", path);
   write_to(fd,
            fmt::format("{}\nserver-key {} {}\nworker-key {} {}\n", kHead, keys.server_public,
                        keys.server_secret, keys.worker_public, keys.worker_secret),
@@ -164,7 +165,7 @@ bool make_connection_file(const std::string& path, const JobKeys& keys) {
   const int error = errno;
   unlink(temporary.c_str());
   errno = error;
-  if (!is_made && error != EEXIST) io("made", path);
+  if (!is_made && error != EEXIST) io("created", path);
   return is_made;
 }
 
@@ -183,13 +184,13 @@ std::string address_from(const std::string& text) {
   const std::size_t at = text.rfind('@');
   if (at != std::string::npos && text.size() - at - 1 == 3 * kKeyDigits) return text;
   if (text.rfind("tcp://", 0) == 0 || text.rfind("ipc://", 0) == 0) {
-    fail(Code::Config, "{} has no keys: name the connection file that `hetu ps serve` wrote",
+    fail(Code::Config, "{} has no keys; give the connection file that `hetu ps serve` wrote",
          text.substr(0, 100));
   }
   const Connection found = read_connection_file(text);
   if (found.address.empty()) {
-    fail(Code::Config, "{} does not say where server {}{} is: start it with `hetu ps serve`", text,
-         found.missing, found.servers > 0 ? fmt::format(" of {}", found.servers) : "");
+    fail(Code::Config, "{} has no address of server {}{}; start the server with `hetu ps serve`",
+         text, found.missing, found.servers > 0 ? fmt::format(" of {}", found.servers) : "");
   }
   return found.address;
 }

@@ -52,7 +52,7 @@ Listener::Listener(const std::string& endpoint) : endpoint_(endpoint) {
   } else if (endpoint.rfind("tcp://", 0) == 0 && colon > 5) {
     listen_tcp(endpoint.substr(6, colon - 6), endpoint.substr(colon + 1));
   } else {
-    fail(Code::InvalidArgument, "an endpoint is tcp://ADDRESS:PORT or ipc://PATH, not '{}'",
+    fail(Code::InvalidArgument, "an endpoint must be tcp://ADDRESS:PORT or ipc://PATH, got '{}'",
          shortened(endpoint));
   }
 }
@@ -66,7 +66,8 @@ void Listener::listen_tcp(const std::string& host, const std::string& port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   require(inet_pton(AF_INET, host.c_str(), &address.sin_addr) == 1,
-          "'{}' of {} is no IPv4 address of this host, such as 127.0.0.1 or 0.0.0.0 for all",
+          "'{}' of {} is not an IPv4 address; give an address of this host, such as 127.0.0.1, or "
+          "0.0.0.0 for all",
           shortened(host), shortened(endpoint_));
   address.sin_port =
       htons(port == "*" ? 0 : static_cast<std::uint16_t>(to_integer(port, 0, 65535)));
@@ -85,8 +86,8 @@ void Listener::listen_tcp(const std::string& host, const std::string& port) {
 void Listener::listen_path(const std::string& path) {
   sockaddr_un address = address_of(path);
   require(!path.empty() && path.size() < sizeof address.sun_path,
-          "the path of an ipc:// endpoint has 1 to {} bytes, not {}", sizeof address.sun_path - 1,
-          path.size());
+          "the path of an ipc:// endpoint must have 1 to {} bytes, got {}",
+          sizeof address.sun_path - 1, path.size());
   fd_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const auto binds = [&] {
     return bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;

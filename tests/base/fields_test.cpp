@@ -120,9 +120,9 @@ TEST_F(FieldsTest, TextOfAnotherKindIsRefusedWithWhatIsRight) {
   EXPECT_EQ(read("share", "1"), "expected a finite number above 0 and < 1, got '1'");
   EXPECT_EQ(read("share", "nan"), "expected a finite number >= 0, got 'nan'");
   EXPECT_EQ(read("how", "bset"), "unknown 'bset'; known: direct, best");
-  EXPECT_EQ(read("how", "magic"), "'magic' is to come; known here: direct, best");
+  EXPECT_EQ(read("how", "magic"), "'magic' is not supported yet; supported: direct, best");
   EXPECT_EQ(read("copies", "1,9"), "expected a whole number from 1 to 8, got '9'");
-  EXPECT_THAT(read("limit", "2TiB"), HasSubstr("'2TiB' is no size"));
+  EXPECT_THAT(read("limit", "2TiB"), HasSubstr("'2TiB' is not a size"));
   EXPECT_EQ(given.size(), 0u);
   EXPECT_EQ(s.count, 4);
 }
@@ -164,7 +164,7 @@ TEST_F(FieldsTest, KeysStandInOneText) {
   EXPECT_EQ(refusal([&] { read_flag(all, "--constants", "how=best"); }),
             "--constants: unknown 'how'; known: share");
   EXPECT_EQ(refusal([&] { read_flag(all, "--constants", "share=0.5,share=0.6"); }),
-            "--constants: 'share' stands twice; it must stand once");
+            "--constants: 'share' is given twice; give it once");
   EXPECT_EQ(refusal([&] { read_flag(all, "--constants", "share"); }),
             "--constants: expected KEY=VALUE, got 'share'");
   EXPECT_EQ(read("parts", "who=3,factor=2"), "accepted");

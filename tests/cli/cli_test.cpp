@@ -267,9 +267,9 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
   };
   for (const Case& c : std::initializer_list<Case>{
            {"bogus", "unknown 'bogus'; known: schedule, verify"},
-           {"verify", "which METHOD or FILE"},
+           {"verify", "no METHOD or FILE given"},
            {"verify foo", "unknown method 'foo'; known here: gpipe, 1f1b, "},
-           {"verify 1f1b gpipe", "'gpipe' is too much"},
+           {"verify 1f1b gpipe", "remove 'gpipe'"},
            {"verify 1f1b", "1f1b needs --stages P"},
            {"verify 1f1b --stages 4", "1f1b needs --micro-batches M"},
            {"verify dp --stages 4 --micro-batches 1",
@@ -311,7 +311,7 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"simulate " + plan + "--slow factor=2", "needs a pipeline or a worker"},
            {"simulate " + plan + "--slow pipeline=7,factor=2", "slow: pipeline 7"},
            {"simulate " + plan + "--slow pipeline=0,worker=1,factor=2", "a worker, not both"},
-           {"simulate " + plan + "--slow worker=1,factor=2,factor=3", "'factor' stands twice"},
+           {"simulate " + plan + "--slow worker=1,factor=2,factor=3", "'factor' is given twice"},
            {"simulate " + plan + "--slow worker=-1,factor=2", "worker: expected a whole number"},
            {"simulate " + plan + "--slow worker=1,least=-1",
             "least: expected a finite number >= 0"},

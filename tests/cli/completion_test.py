@@ -118,8 +118,8 @@ class Doctor(unittest.TestCase):
         with tempfile.TemporaryDirectory() as empty:
             done = run(HETU, "doctor", path=empty)
         found = {line[8:23].strip(): line for line in done.stdout.splitlines()}
-        self.assertIn("no mpirun is found; install: libopenmpi-dev openmpi-bin", found["Open MPI"])
-        self.assertIn("no ssh is found", found["ssh"])
+        self.assertIn("mpirun is not found; install: libopenmpi-dev openmpi-bin", found["Open MPI"])
+        self.assertIn("ssh is not found", found["ssh"])
         self.assertTrue(found["Python"].startswith("missing"), found["Python"])
         self.assertEqual(done.returncode, 0, done.stdout)
 

@@ -42,7 +42,7 @@ TEST(FillCommand, RefusesInOneLine) {
   file("bad.json", "{}");
   file("good.json", timeline(0));
   for (const auto& [arguments, words] :
-       {std::pair{"fill", "no TIMELINE; usage: hetu fill"},
+       {std::pair{"fill", "no TIMELINE given; usage: hetu fill"},
         std::pair{"fill none.json", "none.json"}, std::pair{"fill bad.json", "start_end"},
         std::pair{"fill good.json --slack 0.5", "slack must be at least 1, got 0.5"}}) {
     const Outcome o = hetu(arguments);

@@ -53,10 +53,10 @@ TEST_F(TimelineCommand, DrawsWhoMetWhomOfAGroupLog) {
   file("lost.jsonl", "{\"time_us\":1,\"lost\":2}\n");
   for (const auto& [arguments, says] :
        {std::pair{"--groups bad.jsonl", "bad.jsonl:1: not a line of a group log"},
-        {"--groups lost.jsonl", "no group in it"},
+        {"--groups lost.jsonl", "contains no group"},
         {"--groups plan.json", "plan.json:1: not a line of a group log"},
-        {"--groups g.jsonl plan.json", "without TRACE 'plan.json'"},
-        {"--groups g.jsonl -o g.html", "svg, pdf or a table, not html"},
+        {"--groups g.jsonl plan.json", "remove TRACE 'plan.json'"},
+        {"--groups g.jsonl -o g.html", "svg, pdf and a table, got html"},
         {"--groups g.jsonl -o g.svg --from 9 --to 8", "--to 8 must be above --from 9"},
         {"--groups g.jsonl -o g.svg --from 1e9 --to 2e9", "no group closed between"}}) {
     const Outcome o = hetu(fmt::format("timeline {}", arguments));

@@ -203,7 +203,7 @@ TEST(Env, WrongValuesNameVariableValueAndRight) {
       {"MASTER_PORT", "65536", "a whole number from 1 to 65535"},
       {"OMPI_COMM_WORLD_LOCAL_RANK", "3", "below OMPI_COMM_WORLD_LOCAL_SIZE = 1"},
       {"DEBUG_HETERO", "-1", "seconds of at least 0"},
-      {"DEBUG_HETERO", "0.1s", "as --hetero takes it"},
+      {"DEBUG_HETERO", "0.1s", "see --hetero"},
   };
   for (const Case& c : cases) {
     try {

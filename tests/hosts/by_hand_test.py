@@ -95,8 +95,8 @@ class ByHand(HostsCase):
         first = self.met("w0", 0, 2)
         wrong = self.met("w1", 1, 2, HETU_JOB_SECRET="quite another secret of theirs")
         [said] = self.ends([wrong], [2])
-        self.assertRegex(said, r"rank 1 \(host w1, process \d+\) has another secret than rank 0 \(host w0\): all need one "
-                               "HETU_JOB_SECRET")
+        self.assertRegex(said, r"rank 1 \(host w1, process \d+\) has another secret than rank 0 \(host w0\); all ranks need "
+                               "the same HETU_JOB_SECRET")
         knock = ("import random, socket, sys; draw = random.Random(int(sys.argv[3]))\n"
                  "for _ in range(40):\n"
                  " try:\n"
@@ -117,7 +117,7 @@ class ByHand(HostsCase):
             process.stdin.write("\n")
             process.stdin.flush()
         words = self.ends([first, second], [0, 0])
-        self.assertIn("10.77.0.2 was turned away: it is no process of Hetu", words[0])
+        self.assertIn("10.77.0.2 was refused: it is not a process of Hetu", words[0])
 
     def test_a_flood_of_strangers_keeps_no_rank_out(self):
         """Strangers on both hosts open and drop hundreds of connections, before, while and after ranks connect."""
@@ -163,7 +163,7 @@ class ByHand(HostsCase):
     def test_rank_0_on_the_wrong_host(self):
         process = self.met("w1", 0, 2)
         [said] = self.ends([process], [2])
-        self.assertIn("MASTER_ADDR: got 'w0', which is no address of this host (w1)", said)
+        self.assertIn("MASTER_ADDR: got 'w0', which is not an address of this host (w1)", said)
 
 
 if __name__ == "__main__":

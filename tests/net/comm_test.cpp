@@ -182,7 +182,7 @@ TEST(Requests, DroppedEarlyLeaveTheirBuffersAlone) {
 TEST(Requests, RefuseAWorkerThatDoesNotExist) {
   auto transports = make_inproc(2);
   EXPECT_THAT([&] { transports[0]->send(2, 0, nullptr, 0); },
-              ThrowsMessage<Error>(HasSubstr("no worker 2; workers are 0 to 1")));
+              ThrowsMessage<Error>(HasSubstr("there is no worker 2; workers are 0 to 1")));
 }
 
 // --- all-reduces ---
@@ -290,7 +290,7 @@ TEST(SumsAtOnce, ScatterNeedsASliceForEachMember) {
       [&] {
         reducer.start_scatter({0, 1}, DType::Float32, data.data(), {{0, 10}}, 3);
       },
-      ThrowsMessage<Error>(HasSubstr("1 slices for a group of 2 workers")));
+      ThrowsMessage<Error>(HasSubstr("got 1 slices for a group of 2 workers")));
 }
 
 // The parts have several owners, some parts are empty, and the group is not the whole job.

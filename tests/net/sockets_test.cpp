@@ -84,12 +84,12 @@ TEST(Secret, OfTheFileIsMadeOnceAndForItsUserAlone) {
     }
     return "none";
   };
-  EXPECT_THAT(complaint("short"), HasSubstr("got 5 characters; at least 16"));
+  EXPECT_THAT(complaint("short"), HasSubstr("got 5 characters; it must have at least 16"));
   chmod(path.c_str(), 0640);
-  EXPECT_THAT(complaint(""), HasSubstr("mode 600, and is one of user"));
+  EXPECT_THAT(complaint(""), HasSubstr("mode 600, but is a file of user"));
   chmod(path.c_str(), 0600);
   std::ofstream(path) << "short\n";
-  EXPECT_THAT(complaint(""), HasSubstr("holds a secret of 5 characters"));
+  EXPECT_THAT(complaint(""), HasSubstr("the secret has 5 characters"));
 }
 
 TEST(Fields, ComeBackOrAreNone) {
@@ -188,7 +188,7 @@ TEST(StreamLink, RefusesWhatCannotBeRight) {
     return "none";
   };
   EXPECT_THAT(complaint({101, kFramePiece}), HasSubstr("worker 3 sent a frame of 101 bytes"));
-  EXPECT_THAT(complaint({10, 7}), HasSubstr("worker 3 sent a piece of a long message"));
+  EXPECT_THAT(complaint({10, 7}), HasSubstr("worker 3 sent a chunk of a long message"));
 }
 
 TEST(StreamLink, SaysWhoWasLostBeforeItsEnd) {

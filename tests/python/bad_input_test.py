@@ -133,7 +133,7 @@ class Options(TrainCase):
     def test_alone(self):
         for options, says in [
             (("--model", "huge"), "'huge' is neither one of base, tiny, deep nor a JSON file"),
-            (("--memory-limit", "lots"), "'lots' is no size"),
+            (("--memory-limit", "lots"), "'lots' is not a size"),
             (("--optimizer", "adam2"), "--optimizer.*adam2.*--help"),
             (("--no-such-option",), "--no-such-option.*--help"),
             (("--steps", "0"), "--steps must be >= 1, got 0"),

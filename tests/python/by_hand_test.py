@@ -184,7 +184,7 @@ class Meeting(ByHand):
     def test_a_missing_rank_is_named_by_all(self):
         here = [self.shell(MET, rank, 4, HETU_TIMEOUT="2") for rank in (0, 2)]
         for process in here:
-            self.ends(process, 6, rf"ranks 1 and 3 of 4 did not come to {self.where} within 2 s")
+            self.ends(process, 6, rf"ranks 1 and 3 of 4 did not connect to {self.where} within 2 s")
 
     def test_no_rank_0(self):
         self.ends(self.shell(MET, 1, 2, HETU_TIMEOUT="1"), 6,
@@ -195,10 +195,10 @@ class Meeting(ByHand):
         second = self.shell([*MET, "open"], 1, 3)
         self.ends(self.shell(MET, 1, 2), 2, r"was started with WORLD_SIZE=2, rank 0 \(process \d+\) with WORLD_SIZE=3")
         time.sleep(0.5)  # rank 1 has joined by now, if it had not before
-        self.ends(self.shell(MET, 1, 3), 2, rf"rank 1 .* is one too many: rank 1 \(host \S+, process {second.pid}\) has "
-                                            "come before it, as `.*met_worker.py open`")
-        self.ends(self.shell(MET, 0, 3), 2, rf"RANK=0 cannot take {self.where}: process {first.pid} is rank 0 there; .*"
-                                            "another MASTER_PORT")
+        self.ends(self.shell(MET, 1, 3), 2, rf"rank 1 .* is a duplicate: rank 1 \(host \S+, process {second.pid}\) came "
+                                            "before it, started as `.*met_worker.py open`")
+        self.ends(self.shell(MET, 0, 3), 2, rf"RANK=0 cannot listen at {self.where}: process {first.pid} is already "
+                                            "rank 0 there; .*another MASTER_PORT")
         self.ends(self.other_build(), 2, r"runs another version or build of Hetu \(\w{12}\) than rank 0")
         second.kill()
         again = [self.shell(MET, rank, 3) for rank in (1, 2)]
@@ -206,7 +206,7 @@ class Meeting(ByHand):
         for process in again:
             self.ends(process, 0)
         who = f"rank 1 (host {socket.gethostname()}, process {second.pid})"
-        self.assertIn(f"{who} has ended before all ranks had come", said)
+        self.assertIn(f"{who} has ended before all ranks had connected", said)
         self.assertIn("met_worker.py open`, rank 0 as `", said)
 
     def other_build(self):
@@ -223,8 +223,8 @@ class Meeting(ByHand):
         job = self.shells([*MET, "open"], 2)
         for process in job:
             process.stdout.readline(), process.stdout.readline()
-        for rank, says in ((1, rf"comes too late or to the wrong job: the job at {self.where} has its 2 ranks"),
-                           (0, rf"process {job[0].pid} is rank 0 there")):
+        for rank, says in ((1, rf"came too late or to the wrong job: the job at {self.where} already has its 2 ranks"),
+                           (0, rf"process {job[0].pid} is already rank 0 there")):
             self.ends(self.shell(MET, rank, 2), 2, says)
         self.end_all(job)
 
@@ -240,8 +240,8 @@ class Meeting(ByHand):
             self.assertEqual([out.splitlines()[1] for out, _ in self.end_all(job)], ["linked 0 2", "linked 1 2"])
 
     def test_what_stands_in_the_environment(self):
-        for more, says in (({"MASTER_ADDR": "203.0.113.7"}, "ADDR: got '203.0.113.7', which is no address of this host"),
-                           ({"MASTER_ADDR": "nowhere.invalid"}, "ADDR: got 'nowhere.invalid', which is no host known"),
+        for more, says in (({"MASTER_ADDR": "203.0.113.7"}, "ADDR: got '203.0.113.7', which is not an address of this host"),
+                           ({"MASTER_ADDR": "nowhere.invalid"}, "ADDR: got 'nowhere.invalid', which is not a known host"),
                            ({"WORLD_SIZE": None}, "variable RANK is set and WORLD_SIZE is not"),
                            ({"RANK": None}, "variable WORLD_SIZE is set and RANK is not"),
                            ({"RANK": "2"}, "RANK: got '2'; it must be below WORLD_SIZE = 2"),
@@ -266,7 +266,7 @@ class Meeting(ByHand):
                 own = probe.getsockname()[0]
             port = str(other.getsockname()[1])
             self.ends(self.shell(MET, 0, 2, MASTER_ADDR=own, MASTER_PORT=port), 2,
-                      rf"port {port} of {own} cannot be taken \(MASTER_PORT\): Address already in use; choose another")
+                      rf"cannot listen at port {port} of {own} \(MASTER_PORT\): Address already in use; choose another port")
 
     def test_ctrl_c_ends_the_wait(self):
         for rank in (0, 1):
@@ -287,7 +287,7 @@ class Meeting(ByHand):
             other.settimeout(MANY_S)
             with other.accept()[0] as talk:
                 talk.sendall(draw.randbytes(100000))
-                self.ends(waits, 5, "is no rendezvous of Hetu: something else answers there")
+                self.ends(waits, 5, "is not a rendezvous of Hetu: another program answers there")
         if os.getuid() != 0:
             self.skipTest("not root: nobody else can hold it")
         code = (f"import socket, os, sys; s = socket.socket(socket.AF_UNIX); os.setgid({NOBODY}); os.setuid({NOBODY}); "
@@ -295,7 +295,7 @@ class Meeting(ByHand):
         child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         child.stdout.readline()
         self.ends(self.shell(MET, 1, 2), 5,
-                  rf"belongs to a process of user {NOBODY} \(process {child.pid}\), this one to user 0")
+                  rf"belongs to user {NOBODY} \(process {child.pid}\), but this process belongs to user 0")
         child.communicate()
 
     def test_strangers_are_turned_away(self):
@@ -318,7 +318,7 @@ class Meeting(ByHand):
         second = self.shell(MET, 1, 2)
         self.ends(second, 0)
         _, said = self.ends(first, 0)
-        self.assertIn("it is no process of Hetu", said)
+        self.assertIn("it is not a process of Hetu", said)
         if os.getuid() == 0:
             self.assertIn(f"it belongs to user {NOBODY}", said)
 

@@ -36,7 +36,7 @@ class Data(unittest.TestCase):
         self.assertEqual(self.made.returncode, 0, self.made.stderr)
         found = hetu("data", "check", str(self.folder))
         self.assertEqual(found.returncode, 0, found.stderr)
-        self.assertIn("3 training shards (1 other HDF5 files left alone), 60 rows of 64 tokens", found.stdout)
+        self.assertIn("3 training shards (1 other HDF5 files ignored), 60 rows of 64 tokens", found.stdout)
         self.assertIn("vocabulary 400;", found.stdout)
         nats = self.made.stdout.split("targets ")[1].split(" nats")[0]
         self.assertIn(f"masked targets {nats} nats", found.stdout)
@@ -62,7 +62,7 @@ class Data(unittest.TestCase):
             (["data", "check"], "one folder"),
             (["data", "check", "/nowhere"], "/nowhere: no such file or folder"),
             (["data", "check", str(self.folder / "vocab.txt")], "400 sentences in 1 document"),
-            (["data", "check", str(self.folder / "wikicorpus_en_training_0.hdf5")], "name the folder of the shards"),
+            (["data", "check", str(self.folder / "wikicorpus_en_training_0.hdf5")], "give the folder of the shards"),
             (["data", "sample", str(self.folder)], "is not an empty folder"),
         ):
             found = hetu(*arguments)

@@ -142,7 +142,7 @@ class Refused(unittest.TestCase):
                              ({"concat": "halfing"}, "--concat: unknown 'halfing'; known: direct, doubling"),
                              ({"with_recompute": "yes"}, "--with-recompute must be true or false, got 'yes'"),
                              ({"sync": "never"}, "--sync: unknown placement of gradient sums 'never'"),
-                             ({"memory_limit": "4GB"}, "'4GB' is no size")):
+                             ({"memory_limit": "4GB"}, "'4GB' is not a size")):
             with self.subTest(says), self.assertRaisesRegex(ValueError, re.escape(says)):
                 options.check("training", values)
         options.check("training", {"chunks": None, "memory_limit": "4GiB", "with_recompute": False})

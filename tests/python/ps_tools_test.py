@@ -158,10 +158,10 @@ class Serve(Case):
                                  for line in lines) + "\n")
         with self.assertRaisesRegex(_hetu.CommError, f"parameter server 0 at {server.endpoint} refuses this worker's key"):
             ht.ps.connect(other)
-        with self.assertRaisesRegex(_hetu.ConfigError, "has no keys: name the connection file"):
+        with self.assertRaisesRegex(_hetu.ConfigError, "has no keys; give the connection file"):
             ht.ps.connect(server.endpoint)
         server.send_signal(signal.SIGTERM)
-        self.assertIn("a stranger without the job's key was refused", server.communicate(timeout=60)[1])
+        self.assertIn("refused a connection from a process without the job's key", server.communicate(timeout=60)[1])
 
     def test_a_path_that_a_killed_server_left_is_taken_over_and_one_in_use_is_not(self):
         listen = f"ipc://{self.place}/socket"
@@ -179,14 +179,14 @@ class Serve(Case):
             self.refused("serve", "--listen", at, "--keys", self.keys, status=5, says=f"cannot listen at {at}: it is in use")
         good = ("--listen", "tcp://127.0.0.1:*", "--keys", self.keys)
         for more, says in {
-            ("--listen", "localhost:1"): "hetu ps: an endpoint is tcp://ADDRESS:PORT or ipc://PATH, not 'localhost:1'",
-            ("--listen", "tcp://localhost:1"): "'localhost' of tcp://localhost:1 is no IPv4 address",
+            ("--listen", "localhost:1"): "hetu ps: an endpoint must be tcp://ADDRESS:PORT or ipc://PATH, got 'localhost:1'",
+            ("--listen", "tcp://localhost:1"): "'localhost' of tcp://localhost:1 is not an IPv4 address",
             ("--listen", "tcp://127.0.0.1:70000"): "70000",
-            ("--listen", "ipc://" + "x" * 200): "has 1 to 107 bytes, not 200",
-            ("--server", "2", "--servers", "2"): "--server must be 0 to 1, for there are 2 .--servers., not 2",
+            ("--listen", "ipc://" + "x" * 200): "must have 1 to 107 bytes, got 200",
+            ("--server", "2", "--servers", "2"): "--server must be 0 to 1 with --servers 2, got 2",
             ("--servers", "0"): "--servers: ",
             ("--server", "-1"): "--server: ",
-            ("--memory", "1KiB"): "--memory: must be 1MiB to 1024TiB, not '1KiB'",
+            ("--memory", "1KiB"): "--memory: must be 1MiB to 1048576GiB, got '1KiB'",
             ("more",): "takes options only, got 'more'",
         }.items():
             with self.subTest(more):
@@ -198,22 +198,25 @@ class Serve(Case):
         self.end(self.serve(servers=2))
         good = pathlib.Path(self.keys).read_text()
         listen = ("serve", "--listen", "tcp://127.0.0.1:*", "--keys", self.keys)
-        self.refused(*listen, status=2, says=f"{self.keys} is of 2 servers, not 1: take another file, or --servers 2")
-        with self.assertRaisesRegex(_hetu.ConfigError, "does not say where server 1 of 2 is"):
+        self.refused(*listen, status=2,
+                     says=f"{self.keys} is the connection file of 2 servers, not of 1; use another file, or --servers 2")
+        with self.assertRaisesRegex(_hetu.ConfigError, "has no address of server 1 of 2"):
             ht.ps.connect(self.keys)
         os.chmod(self.keys, 0o640)
-        self.refused(*listen, "--servers", "2", status=2, says=r"holds keys, but others may use it \(mode 640\): chmod 600")
-        with self.assertRaisesRegex(_hetu.ConfigError, "others may use it"):
+        self.refused(*listen, "--servers", "2", status=2,
+                     says=r"holds keys, but other users may access it \(mode 640\); run chmod 600")
+        with self.assertRaisesRegex(_hetu.ConfigError, "other users may access it"):
             ht.ps.connect(self.keys)
         os.chmod(self.keys, 0o600)
         key = "0123456789abcdef" * 4
         for text, says in {
             "": "line 1: .* is empty",
-            "x\n" + good: "line 1: .* begins otherwise than 'hetu parameter servers 1'",
-            good.replace("server-key", "server-keys"): "line 2: .* has a line of 'server-keys'",
-            good.replace(" at ", " "): "line 4: .* other than 'server K of N at ENDPOINTS'",
-            good.replace("0 of 2", "2 of 2"): "line 4: .* other than",
-            good + "server 0 of 3 at tcp://127.0.0.1:1\n": "line 5: .* servers of other numbers than 2",
+            "x\n" + good: "line 1: .* does not begin with 'hetu parameter servers 1'",
+            good.replace("server-key", "server-keys"): "line 2: .* has a line with the unknown key 'server-keys'",
+            good.replace(" at ", " "): "line 4: .* not of the form 'server K of N at ENDPOINTS'",
+            good.replace("0 of 2", "2 of 2"): "line 4: .* not of the form",
+            good + "server 0 of 3 at tcp://127.0.0.1:1\n":
+                "line 5: .* different numbers of servers, of which the first is 2",
             f"hetu parameter servers 1\nserver-key {key} {key}x\n": "line 2: .* not 64 hexadecimal digits",
             f"hetu parameter servers 1\nserver-key {key} {key}\n": "line 2: .* no line worker-key",
             f"hetu parameter servers 1\nserver-key {key}\nworker-key {key}\n": "line 3: .* not 64 hexadecimal digits",
@@ -353,24 +356,26 @@ class Status(Case):
                 said = json.loads(self.status("--job", given, "--format", "json"))
                 table = said["tables"][0]
                 self.assertEqual((len(said["servers"]), table["name"], table["members"][0]["worker"]), (2, "of heturun", 3))
-        self.refused("status", "--job", name + "x", status=2, says=f"no worker of yours runs on this host in job '{name}x'")
+        self.refused("status", "--job", name + "x", status=2,
+                     says=f"no worker of job '{name}x' runs on this host as your user")
         with open(gate, "w"):
             pass
         errors = job.communicate(timeout=60)[1]
         self.assertEqual(job.returncode, 0, errors)
         for given in (str(job.pid), name):
-            self.refused("status", "--job", given, status=2, says="no worker of yours runs on this host in job")
+            self.refused("status", "--job", given, status=2,
+                         says=f"no worker of job '{given}' runs on this host as your user")
 
     def test_bad_input(self):
         for arguments, says in {
-            (): "needs one FILE, ADDRESS or --job NAME",
-            ("a", "b"): "needs one FILE",
-            ("a", "--job", "b"): "needs one FILE",
+            (): "needs exactly one FILE, ADDRESS or --job NAME",
+            ("a", "b"): "needs exactly one FILE",
+            ("a", "--job", "b"): "needs exactly one FILE",
             ("a.none",): "a.none cannot be read: No such file",
-            ("tcp://127.0.0.1:1",): "has no keys: name the connection file",
-            ("--job", "nobody"): "in job 'nobody'",
+            ("tcp://127.0.0.1:1",): "has no keys; give the connection file",
+            ("--job", "nobody"): "of job 'nobody'",
             ("a", "--format", "xml"): "--format: ",
-            ("a", "--watch", "0"): "--watch: must be more than 0 s, not 0",
+            ("a", "--watch", "0"): "--watch: must be above 0 s and at most 1000000 s, got 0",
         }.items():
             with self.subTest(arguments):
                 self.refused("status", *arguments, status=2, says=says)

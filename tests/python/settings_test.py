@@ -91,7 +91,7 @@ class Words(unittest.TestCase):
         self.assertEqual(_hetu.group_constants("wait=0.5,late_us=7"), {**defaults, "wait": 0.5, "late_us": 7})
         for text, says in (("wiat=1", "--group-options: unknown 'wiat'"), ("late_us=1.5", "late_us: expected a whole"),
                            ("wait=-1", "wait: expected a finite number"), ("wait", "expected KEY=VALUE, got 'wait'"),
-                           ("wait=1,wait=2", "'wait' stands twice")):
+                           ("wait=1,wait=2", "'wait' is given twice")):
             with self.assertRaisesRegex(ValueError, says):
                 _hetu.group_constants(text)
 
