@@ -26,7 +26,8 @@ std::string peaks(const VerifyReport& report) {
 // Returns the staleness of plans with versions by waves or with parameter servers. Staleness is the
 // largest number of updates that the weights of a forward lack.
 std::string staleness(const Schedule& plan, const VerifyReport& report) {
-  const bool servers = plan.lowering.servers, any = plan.lowering.staleness == kAnyStaleness;
+  const bool servers = plan.lowering.has_servers(),
+             any = plan.lowering.staleness() == kAnyStaleness;
   if (plan.version_rule != VersionRule::Wave && !servers) return "";
   std::string text = fmt::format("; staleness {} local", report.local_staleness);
   if (servers) text += any ? ", any global" : fmt::format(", {} global", report.global_staleness);

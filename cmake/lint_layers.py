@@ -22,13 +22,13 @@ _TABLE = {
     "pipeline/simulate": "base pipeline/ir pipeline/verify pipeline/cost pipeline/groups",
     "pipeline/lower": "base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate",
     "pipeline/generate": "base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower",
+    "pipeline/plan": "base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower pipeline/generate",
     "pipeline/compare": "base pipeline/ir pipeline/verify pipeline/cost",
     "pipeline/fill": "base pipeline/ir pipeline/cost pipeline/simulate",
-    "pipeline/choose": "base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower "
-                       "pipeline/generate",
+    "pipeline/choose": "base pipeline/ir pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/plan",
     "pipeline/render": "base pipeline/ir pipeline/cost pipeline/simulate pipeline/groups",
     "pipeline/options": "base pipeline/groups pipeline/ir pipeline/verify pipeline/cost pipeline/simulate "
-                        "pipeline/lower pipeline/generate pipeline/choose pipeline/render pipeline/fill",
+                        "pipeline/lower pipeline/generate pipeline/plan pipeline/choose pipeline/render pipeline/fill",
     "ps/coordinator": "base net/keys pipeline/groups net/wire",
     "ps/server": "base ops net/keys net/wire",
     "ps/client": "base ops net/keys net/wire ps/server",
@@ -46,13 +46,13 @@ _TABLE = {
     "executor/loop": "base pipeline/groups pipeline/ir pipeline/cost net/transport executor/direct executor/compile "
                      "executor/stage executor/sync",
     "executor/job": "base config graph ops datasets ps/client ps/coordinator pipeline/groups pipeline/ir "
-                    "pipeline/verify pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/compare "
-                    "pipeline/fill net/transport executor/device executor/direct executor/state executor/compile "
+                    "pipeline/verify pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/plan "
+                    "pipeline/compare pipeline/fill net/transport executor/device executor/direct executor/state executor/compile "
                     "executor/stage executor/predict executor/sync executor/loop",
     "executor/rehearse": "base ps/client ps/coordinator pipeline/groups pipeline/ir pipeline/cost pipeline/simulate "
                          "net/transport executor/device executor/compile executor/stage executor/sync executor/loop",
     "executor/module": "base ps/coordinator pipeline/groups pipeline/ir pipeline/verify pipeline/cost "
-                       "pipeline/simulate pipeline/lower net/transport executor/device executor/compile executor/stage "
+                       "pipeline/lower pipeline/plan net/transport executor/device executor/compile executor/stage "
                        "executor/sync executor/loop executor/job",
 }
 LAYERS: dict[str, list[str]] = {folder: seen.split() for folder, seen in _TABLE.items()}

@@ -58,6 +58,9 @@ RULES = [
          "a file that somebody names is opened by InputFile or read_text (base/text_file.h), which refuse a FIFO",
          exempt=r"base/.*|net/(wire|transport)/.*|ps/.*|executor/state/.*|datasets/text_index\.cpp|cli/(ps_status|data_check)\.cpp|"
                 r"python/src/mpirun_ports\.cpp|docs/.*|tests/.*"),
+    Rule(r"\b(with_flushes|with_recompute|with_split_backward|least_send_slots|ample_send_slots)\s*\(",
+         "plans are assembled in pipeline/plan only: call computations(), proved_plan() or send_slots_for()",
+         exempt=r"pipeline/(plan|ir|generate|lower|verify|simulate)/.*|tests/.*"),
     Rule(r"#\s*include\s*<(ranges|source_location|format)>", "not in g++ 12 or clang-tidy 14"),
 ]
 SELF = r"cmake/lint.*|tests/cmake/lint_test\.py"

@@ -16,7 +16,7 @@ const FieldData& Batch::at(const std::string& name) const {
     if (field.name == name) return field;
     there += (there.empty() ? "" : ", ") + field.name;
   }
-  fail(Code::InvalidArgument, "batch: no field '{}'; there are: {}", name, there);
+  fail(Code::InvalidArgument, "batch: no field '{}'; its fields are: {}", name, there);
 }
 
 FieldData& Batch::at(const std::string& name) {

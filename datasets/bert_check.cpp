@@ -66,7 +66,7 @@ void check_file(const std::string& path, BertCheck& report, TargetCounts& target
   if (report.sequence_length == 0) report.sequence_length = shape.sequence_length;
   report.max_predictions = std::max(report.max_predictions, shape.max_predictions);
   require(shape.sequence_length == report.sequence_length,
-          "{}: rows of {} tokens, the shards before it have {}", path, shape.sequence_length,
+          "{}: rows have {} tokens, but the earlier shards have {}", path, shape.sequence_length,
           report.sequence_length);
   const std::int64_t vocabulary = report.vocabulary_size;
   const auto read = [&](BertColumn column, const auto& take) {

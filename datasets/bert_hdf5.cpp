@@ -85,7 +85,9 @@ void BertHdf5::load(std::int64_t epoch, std::int64_t window) {
       shard_file_ = piece.file;
     }
     if (piece.first + piece.count > shard_->shape().rows) {
-      fail(Code::Io, "{}: has {} rows now, had at least {} at the start",
+      fail(Code::Io,
+           "{}: has {} rows now, but had at least {} at the start; data files must not change "
+           "during a run",
            paths_[static_cast<std::size_t>(piece.file)], shard_->shape().rows,
            piece.first + piece.count);
     }
@@ -129,8 +131,8 @@ std::unique_ptr<RowSource> bert_hdf5_source(const BertHdf5Options& options) {
     const BertShardShape shape = bert_shard_shape(path);
     if (length == 0) length = shape.sequence_length;
     require(shape.sequence_length == length,
-            "{}: rows of {} tokens, expected {} (as {}); all shards of a folder need the model's "
-            "sequence length",
+            "{}: rows have {} tokens, expected {} (as {}); all shards in a folder must have the "
+            "model's sequence length",
             path, shape.sequence_length, length,
             options.sequence_length != 0 ? "the model has" : "the first shard has");
     predictions = std::max(predictions, shape.max_predictions);

@@ -40,10 +40,9 @@ void check_range(const std::string& path, const char* dataset, const char* meani
       values, end, [bound](std::int32_t value) { return value < 0 || value >= bound; });
   if (bad == end) return;
   const bool of_vocabulary = std::string_view(meaning).find("id") != std::string_view::npos;
-  const char* hint =
-      of_vocabulary
-          ? ", the vocabulary's size; is vocab.txt beside the shards the one they were made with?"
-          : "";
+  const char* hint = of_vocabulary ? ", the vocabulary size; check that vocab.txt in this folder "
+                                     "is the one that the shards were made with"
+                                   : "";
   require(false, "{}: row {} of '{}': {} {} is not in [0, {}){}", path,
           first + (bad - values) / width, dataset, meaning, *bad, bound, hint);
 }
@@ -179,8 +178,8 @@ BertShardList list_bert_shards(const std::string& folder) {
   if (error) fail(Code::Io, "{}: cannot be listed: {}", folder, error.message());
   if (out.training.empty()) {
     fail(Code::Io,
-         "{}: no training shards, that is files named *training*.hdf5 or *training*.h5 ({} other "
-         "HDF5 files)",
+         "{}: found no training shards, which are files named *training*.hdf5 or *training*.h5 "
+         "(found {} other HDF5 files)",
          folder, out.others);
   }
   std::sort(out.training.begin(), out.training.end(), natural_less);

@@ -86,15 +86,15 @@ BertText::BertText(const BertTextOptions& options)
       made_(static_cast<std::size_t>(options.threads)) {
   if (corpus_.documents() < 2) {
     fail(Code::Io,
-         "{}: {} sentences in {} document{}; a random next sentence comes from another "
-         "document: put a blank line between documents",
+         "{}: found {} sentences in {} document{}, but at least 2 documents are needed; put a "
+         "blank line between documents",
          options.path, corpus_.sentences(), corpus_.documents(),
          corpus_.documents() == 1 ? "" : "s");
   }
   if (rows_ < 1) {
     fail(Code::Io,
-         "{}: {} sentences in {} documents make no row; expected one sentence per line, "
-         "several of them in a document",
+         "{}: {} sentences in {} documents give no row; put one sentence on each line, and several "
+         "sentences into each document",
          options.path, corpus_.sentences(), corpus_.documents());
   }
   if (options.max_rows > 0) rows_ = std::min(rows_, options.max_rows);
@@ -233,12 +233,13 @@ std::int64_t most_masked(std::int64_t sequence_length) {
 
 std::unique_ptr<RowSource> bert_text_source(const BertTextOptions& options) {
   require(options.sequence_length >= 5,
-          "{}: rows of {} tokens are too short for two sentences; at least 5", options.path,
-          options.sequence_length);
-  require(options.threads >= 1, "{}: {} threads make no rows", options.path, options.threads);
+          "{}: rows of {} tokens are too short for two sentences; use at least 5 tokens",
+          options.path, options.sequence_length);
+  require(options.threads >= 1, "{}: at least 1 thread is needed, got {}", options.path,
+          options.threads);
   require(options.corpus_lines >= 0 && options.max_rows >= 0,
-          "{}: at most {} sentences and {} rows: give 0 (all) or more", options.path,
-          options.corpus_lines, options.max_rows);
+          "{}: the limits of sentences ({}) and rows ({}) must be 0 (no limit) or more",
+          options.path, options.corpus_lines, options.max_rows);
   return std::make_unique<BertText>(options);
 }
 

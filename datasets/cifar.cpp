@@ -117,7 +117,7 @@ void Cifar::read(Batch& batch) {
 }  // namespace
 
 std::unique_ptr<RowSource> cifar100_source(const Cifar100Options& options) {
-  require(options.set != nullptr, "CIFAR-100: no rows are given");
+  require(options.set != nullptr, "CIFAR-100: no data set is given");
   return std::make_unique<Cifar>(options);
 }
 

@@ -27,19 +27,19 @@ std::string find_file(const std::string& path, bool train) {
     }
   }
   fail(Code::Io,
-       "{}: has neither {}.bin nor {}, in it or in cifar-100-binary or cifar-100-python; expected "
-       "CIFAR-100's files",
+       "{}: found neither {}.bin nor {} in this folder or in its sub-folders cifar-100-binary and "
+       "cifar-100-python; expected the CIFAR-100 files",
        path, name, name);
 }
 
 Cifar100 read_rows(const std::vector<std::uint8_t>& bytes, const std::string& path) {
   if (bytes.empty() || bytes.size() % kRowBytes != 0) {
     fail(Code::Io,
-         "{}: {} bytes are no CIFAR-100 file: neither a pickle nor whole rows of {} bytes (coarse "
-         "label, fine label, 32 x 32 x 3){}",
+         "{}: not a CIFAR-100 file: {} bytes are neither a pickle nor whole rows of {} bytes "
+         "(coarse label, fine label, 32 x 32 x 3){}",
          path, bytes.size(), kRowBytes,
          !bytes.empty() && bytes.size() % (kRowBytes - 1) == 0
-             ? "; rows of 3073 bytes would be CIFAR-10's"
+             ? "; a multiple of 3073 bytes suggests CIFAR-10"
              : "");
   }
   Cifar100 set;
@@ -60,8 +60,8 @@ void check_labels(const Cifar100& set) {
   for (std::size_t row = 0; row < set.labels.size(); ++row) {
     if (set.labels[row] < Cifar100::kClasses && set.coarse[row] < Cifar100::kCoarse) continue;
     fail(Code::Io,
-         "{}: row {} has the labels {} (coarse) and {} (fine); below {} and {} would be right: is "
-         "this CIFAR-100?",
+         "{}: row {} has the labels {} (coarse) and {} (fine), but CIFAR-100 labels are below {} "
+         "and {}; check that this is CIFAR-100",
          set.path, row, set.coarse[row], set.labels[row], Cifar100::kCoarse, Cifar100::kClasses);
   }
 }

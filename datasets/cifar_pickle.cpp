@@ -59,7 +59,7 @@ class Reader {
       const std::uint8_t code = byte();
       if (code == '.') return pop();
       if (!constant(code) && !memory(code) && !container(code) && !object(code)) {
-        wrong(fmt::format("the opcode 0x{:02x}, which no CIFAR file needs", code));
+        wrong(fmt::format("the opcode 0x{:02x} does not occur in CIFAR files", code));
       }
     }
   }
@@ -101,13 +101,14 @@ class Reader {
   void push_int(std::int64_t value) { push(Kind::Int)->number = value; }
   void push_text(std::string_view text) { push(Kind::Text)->text = text; }
   Ref pop() {
-    if (stack_.empty()) wrong("nothing on the stack");
+    if (stack_.empty()) wrong("the stack is empty");
     Ref top = stack_.back();
     stack_.pop_back();
     return top;
   }
   Ref top(Kind kind) {
-    if (stack_.empty() || stack_.back()->kind != kind) wrong("a value of another kind");
+    if (stack_.empty() || stack_.back()->kind != kind)
+      wrong("the stack has no value of the right type on top");
     return stack_.back();
   }
   std::vector<Ref> pop_to_mark() {
@@ -192,14 +193,14 @@ bool Reader::constant(std::uint8_t code) {
 }
 
 void Reader::memoize(std::uint64_t index) {
-  if (stack_.empty() || index > bytes_.size()) wrong("a memo that cannot be");
+  if (stack_.empty() || index > bytes_.size()) wrong("invalid memo index");
   if (memo_.size() <= index) memo_.resize(index + 1);
   memo_[index] = stack_.back();
 }
 
 bool Reader::memory(std::uint8_t code) {
   const auto get = [this](std::uint64_t index) {
-    if (index >= memo_.size() || memo_[index] == nullptr) wrong("a memo that was never made");
+    if (index >= memo_.size() || memo_[index] == nullptr) wrong("undefined memo index");
     stack_.push_back(memo_[index]);
   };
   switch (code) {
@@ -292,14 +293,14 @@ void Reader::name(const std::string& module, const std::string& what) {
       return;
     }
   }
-  wrong(fmt::format("the name '{}', which no CIFAR file needs", full));
+  wrong(fmt::format("the name '{}' does not occur in CIFAR files", full));
 }
 
 void Reader::reduce() {
   const Ref arguments = pop();
   const Ref called = pop();
   if (called->kind != Kind::Name || arguments->kind != Kind::Tuple)
-    wrong("a call of no known name");
+    wrong("a call without a known name or arguments");
   const std::vector<Ref>& given = arguments->items;
   if (called->text == "numpy dtype") {
     if (given.empty()) wrong("a NumPy type without a name");
@@ -321,10 +322,10 @@ void Reader::reduce() {
   } else if (called->text.find("_frombuffer") != std::string::npos) {  // bytes, type, shape, order
     if (given.size() != 4 || given[3]->kind != Kind::Text ||
         (given[3]->text != "C" && given[3]->text != "F"))
-      wrong("an array without bytes, type, shape and an order of C or F");
+      wrong("an array without bytes, type, shape, or the order C or F");
     fill_array(push(Kind::Array), {given[2], given[1], given[0], given[3]->text == "F"});
   } else {
-    wrong(fmt::format("a call of {}", called->text));
+    wrong(fmt::format("the call of {} is not supported", called->text));
   }
 }
 
@@ -332,13 +333,13 @@ void Reader::reduce() {
 // text again and again.
 void Reader::count_copy(std::size_t bytes) {
   copied_ += bytes;
-  if (copied_ > 8 * bytes_.size()) wrong("the same text too often");
+  if (copied_ > 8 * bytes_.size()) wrong("the same text is copied too often");
 }
 
 void Reader::fill_array(Ref array, const ArrayParts& parts) {
   const auto& [shape, type, bytes, is_fortran] = parts;
   if (shape->kind != Kind::Tuple || type->kind != Kind::Type || bytes->kind != Kind::Text) {
-    wrong("a NumPy array without shape, type and bytes");
+    wrong("a NumPy array without shape, type or bytes");
   }
   for (const Ref length : shape->items) array->shape.push_back(length->number);
   array->items = {type};
@@ -347,7 +348,7 @@ void Reader::fill_array(Ref array, const ArrayParts& parts) {
   if (!is_fortran || array->shape.size() < 2) return;
   // read_cifar_pickle rejects a byte count that doesn't match the shape.
   const auto rows = static_cast<std::size_t>(std::max<std::int64_t>(1, array->shape[0]));
-  if (array->shape.size() > 2) wrong("a NumPy array of more than two axes in Fortran order");
+  if (array->shape.size() > 2) wrong("a NumPy array in Fortran order has more than two axes");
   if (array->text.size() % rows == 0)
     array->text = by_rows(bytes->text, rows, array->text.size() / rows);
 }
@@ -361,14 +362,14 @@ void Reader::build() {
   if (state->kind != Kind::Tuple || state->items.size() != 5) wrong("a NumPy array without state");
   const Ref order = state->items[3];
   if (order->kind != Kind::Bool && order->kind != Kind::Int)
-    wrong("a NumPy array that does not say whether it lies in Fortran order");
+    wrong("a NumPy array without the flag for Fortran order");
   fill_array(array, {state->items[1], state->items[2], state->items[4], order->number != 0});
 }
 
 std::vector<std::uint8_t> labels_of(const Value* list, const char* key, std::size_t rows,
                                     const std::string& path) {
   if (list == nullptr || list->kind != Kind::List || list->items.size() != rows) {
-    fail(Code::Io, "{}: '{}' is no list of {} labels, one per image", path, key, rows);
+    fail(Code::Io, "{}: '{}' is not a list of {} labels, one per image", path, key, rows);
   }
   std::vector<std::uint8_t> out;
   out.reserve(rows);
@@ -404,7 +405,8 @@ Cifar100 read_cifar_pickle(const std::vector<std::uint8_t>& bytes, const std::st
       data->text.size() / Cifar100::kBytes != static_cast<std::size_t>(data->shape[0]) ||
       data->text.size() % Cifar100::kBytes != 0) {
     fail(Code::Io,
-         "{}: a pickle without 'data' of uint8 [rows, 3072]; expected CIFAR-100's train or test",
+         "{}: the pickle has no uint8 array 'data' of shape [rows, 3072]; expected the file train "
+         "or test of CIFAR-100",
          path);
   }
   if (find("fine_labels") == nullptr && find("labels") != nullptr) {

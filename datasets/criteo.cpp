@@ -151,9 +151,10 @@ CriteoSet open_criteo(const std::string& path) {
 std::unique_ptr<RowSource> criteo_source(const CriteoOptions& options) {
   constexpr std::int64_t kMost = (std::int64_t{1} << 31) / kIds;
   require(options.hash_size >= 1 && options.hash_size <= kMost,
-          "criteo: a hash size of {} does not do: 1 to {} rows for each of the {} columns",
+          "criteo: hash size {} is out of range; use 1 to {} rows for each of the {} columns",
           options.hash_size, kMost, kIds);
-  require(options.max_rows >= 0, "criteo: at most {} rows: give 0 (all) or more", options.max_rows);
+  require(options.max_rows >= 0, "criteo: the limit of rows must be 0 (no limit) or more, got {}",
+          options.max_rows);
   require(options.set != nullptr, "criteo: no files are given");
   std::vector<std::int64_t> rows;
   std::int64_t left = options.max_rows > 0 ? options.max_rows : options.set->rows();

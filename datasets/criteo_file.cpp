@@ -109,8 +109,8 @@ std::int64_t day_of(const std::string& name) {
 std::string parse_criteo_line(std::string_view line, CriteoRow& row) {
   row.missing = 0;
   if (line.size() > kLongest) {
-    return fmt::format("a line of more than {} bytes, expected {} tab-separated columns", kLongest,
-                       CriteoRow::kColumns);
+    return fmt::format("the line has more than {} bytes, expected {} tab-separated columns",
+                       kLongest, CriteoRow::kColumns);
   }
   const auto columns = 1 + static_cast<int>(std::count(line.begin(), line.end(), '\t'));
   if (columns != CriteoRow::kColumns) {
@@ -175,7 +175,9 @@ void CriteoFile::read(std::int64_t first, std::int64_t count, const Line& line) 
     held = static_cast<std::size_t>(end - at);
     if (number == first + count) return;
     if (got == 0 && held == 0)
-      fail(Code::Io, "{}: has {} rows now, had {} at the start", path_, number, rows_);
+      fail(Code::Io,
+           "{}: has {} rows now, but had {} at the start; data files must not change during a run",
+           path_, number, rows_);
     if (got == 0) {
       take(at, held);
       held = 0;

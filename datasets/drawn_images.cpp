@@ -48,8 +48,8 @@ struct Look {
 
 Look look_of(int label, int classes) {
   require(classes >= 2 && classes <= kMostDrawnClasses && label >= 0 && label < classes,
-          "drawn images: class {} of {}; from 2 to {} classes can be drawn", label, classes,
-          kMostDrawnClasses);
+          "drawn images: class {} of {} is out of range; 2 to {} classes can be drawn", label,
+          classes, kMostDrawnClasses);
   if (classes <= kColours) return {label * kColours / classes, label};
   return {label % kColours, label / kColours};
 }
@@ -110,8 +110,8 @@ void write_file(const std::filesystem::path& path, const std::vector<std::uint8_
 
 void check_counts(const DrawnSet& set) {
   require(set.train >= 1 && set.val >= 1,
-          "drawn images: {} training and {} validation images per class; at least 1 of each is "
-          "needed",
+          "drawn images: at least 1 training and 1 validation image per class are needed, got {} "
+          "and {}",
           set.train, set.val);
   look_of(0, set.classes);
 }
@@ -129,7 +129,8 @@ std::string drawn_class_name(int label, int classes) {
 
 Image drawn_image(int label, int classes, int side, std::uint64_t seed, std::int64_t number) {
   const Look look = look_of(label, classes);
-  require(side >= 8 && side <= 8192, "drawn images: {} pixels a side; from 8 to 8192", side);
+  require(side >= 8 && side <= 8192,
+          "drawn images: an image side must have 8 to 8192 pixels, got {}", side);
   Image image{side, side, {}};
   image.rgb.resize(static_cast<std::size_t>(side) * static_cast<std::size_t>(side) * 3);
   SampleRandom random(seed, label, number);

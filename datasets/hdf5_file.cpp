@@ -101,7 +101,7 @@ Dataset Hdf5File::Impl::open(const std::string& name, hid_t access) const {
   Dataset out{Held(H5Dopen2(file.get(), name.c_str(), access), H5Dclose), {}};
   if (!out.id.ok()) {
     H5Eclear2(H5E_DEFAULT);
-    fail(Code::Io, "{}: no dataset '{}' in it", path, name);
+    fail(Code::Io, "{}: has no dataset '{}'", path, name);
   }
   const Held type(H5Dget_type(out.id.get()), H5Tclose);
   const Held space(H5Dget_space(out.id.get()), H5Sclose);
@@ -109,7 +109,7 @@ Dataset Hdf5File::Impl::open(const std::string& name, hid_t access) const {
     fail(Code::Io, "{}: dataset '{}' cannot be read: {}", path, name, library_reason());
   }
   if (H5Tget_class(type.get()) != H5T_INTEGER) {
-    fail(Code::Io, "{}: dataset '{}' holds no integers", path, name);
+    fail(Code::Io, "{}: dataset '{}' does not hold integers", path, name);
   }
   const int rank = H5Sget_simple_extent_ndims(space.get());
   std::vector<hsize_t> sides(static_cast<std::size_t>(std::max(rank, 0)));

@@ -84,8 +84,8 @@ void ImageFolder::warn(const std::string& path, const DecodeTrouble& trouble) {
   ++skipped_;
   if (!list_.first_trouble()) return;
   log(Level::Warning,
-      "{}: {}; another image of its class takes its place, further ones are only counted; `hetu "
-      "data check` lists them",
+      "{}: {}; it is replaced by another image of its class. Further bad images are only counted; "
+      "`hetu data check` lists them.",
       path, trouble);
 }
 
@@ -154,8 +154,8 @@ void ImageFolder::read(Batch& batch) {
 std::unique_ptr<RowSource> image_folder_source(const ImageFolderOptions& options) {
   require_image_support();
   require(options.list != nullptr && options.size >= 1 && options.size <= 8192,
-          "images of {} pixels a side; from 1 to 8192 are possible", options.size);
-  require(options.threads >= 1, "{} reading threads; at least 1 is needed", options.threads);
+          "an image side must have 1 to 8192 pixels, got {}", options.size);
+  require(options.threads >= 1, "at least 1 reading thread is needed, got {}", options.threads);
   return std::make_unique<ImageFolder>(options);
 }
 

@@ -46,7 +46,8 @@ void read_bmp(const Bytes& bytes, ImageHeader& header) {
                       blue = number(bytes, 62, 4);
   if (red != 0xFF0000 || green != 0xFF00 || blue != 0xFF) {
     header.unreadable = fmt::format(
-        " with the masks {:x}, {:x} and {:x} of red, green and blue; ff0000, ff00 and ff are read",
+        " with the masks {:x}, {:x} and {:x} for red, green and blue; only ff0000, ff00 and ff are "
+        "supported",
         red, green, blue);
   }
 }
@@ -79,17 +80,22 @@ void read_tiff(const Bytes& bytes, ImageHeader& header) {
   const std::uint32_t bits = value(258, 1), colours = value(262, 1), samples = value(277, 1);
   const std::uint32_t sample_format = value(339, 1), planes = value(284, 1);
   if (bits != 1 && bits != 8 && bits != 16) {
-    header.unreadable = fmt::format(" of {} bits a value; 1, 8 and 16 are read", bits);
+    header.unreadable =
+        fmt::format(" with {} bits per value; only 1, 8 and 16 are supported", bits);
   } else if (sample_format != 1) {
-    header.unreadable = " of signed or floating-point values; whole numbers from 0 on are read";
+    header.unreadable =
+        " with signed or floating-point values; only unsigned integers are supported";
   } else if (samples > 4) {
-    header.unreadable = fmt::format(" of {} channels; at most 4 are read", samples);
+    header.unreadable = fmt::format(" with {} channels; at most 4 are supported", samples);
   } else if (colours == 4 || colours > 6) {
     header.unreadable = fmt::format(
-        " of colours by rule {}; grey, RGB, palettes, CMYK and YCbCr (0 to 3, 5, 6) are read",
+        " with color scheme (PhotometricInterpretation) {}; only grey, RGB, palettes, CMYK and "
+        "YCbCr (0 to 3, 5, 6) are supported",
         colours);
   } else if (bits == 16 && ((colours != 1 && colours != 2) || (planes != 1 && samples > 1))) {
-    header.unreadable = " of 16 bits that is not grey from black or RGB with its channels together";
+    header.unreadable =
+        " with 16 bits per value; only grey (BlackIsZero) and RGB with interleaved channels are "
+        "supported";
   }
 }
 
@@ -106,7 +112,8 @@ void read_webp(const Bytes& bytes, ImageHeader& header) {
   } else if (has(bytes, kFirst, "VP8X") && bytes.size() >= 30) {
     header.width = number(bytes, 24, 3) + 1;
     header.height = number(bytes, 27, 3) + 1;
-    if ((bytes[20] & 2) != 0) header.unreadable = " that moves; still ones are read";
+    if ((bytes[20] & 2) != 0)
+      header.unreadable = " with animation; only still images are supported";
   }
   for (std::size_t at = kFirst; at + 8 <= bytes.size();) {
     const std::size_t length = number(bytes, at + 4, 4);
@@ -148,7 +155,7 @@ void read_pnm(const Bytes& bytes, ImageHeader& header) {
   const std::int64_t brightest = next_number(bytes, at);
   if (brightest != 255 && brightest != 65535) {
     header.unreadable =
-        fmt::format(" whose brightest value is {}; 255 and 65535 are read", brightest);
+        fmt::format(" with the maximum value {}; only 255 and 65535 are supported", brightest);
   }
 }
 

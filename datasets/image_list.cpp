@@ -62,7 +62,7 @@ void add_folders_below(const std::string& folder, const std::string& path,
   if (::stat(folder.c_str(), &own) != 0) fail(Code::Io, "{}: {}", folder, std::strerror(errno));
   const Inode inode = {own.st_dev, own.st_ino};
   if (std::find(around.begin(), around.end(), inode) != around.end())
-    fail(Code::Io, "{}: is a link to a folder that it lies in; remove it", folder);
+    fail(Code::Io, "{}: a link to a folder that contains it; remove the link", folder);
   around.push_back(inode);
   for (const Entry& entry : entries) {
     if (!entry.folder) continue;
@@ -99,10 +99,10 @@ ImageList::ImageList(std::string folder) : folder_(std::move(folder)) {
     }
   }
   if (class_names_.empty()) {
-    fail(Code::Io, "{}: no class folder in it ({}); images belong into one sub-folder per class",
+    fail(Code::Io, "{}: has no class folders ({}); put the images into one sub-folder per class",
          folder_,
-         loose_images == 0 ? std::string("and no image")
-                           : fmt::format("{} images lie in it directly", loose_images));
+         loose_images == 0 ? std::string("and no images")
+                           : fmt::format("but {} images", loose_images));
   }
   class_first_.push_back(images());
   names_.shrink_to_fit();
@@ -121,7 +121,7 @@ void ImageList::add_class(const std::string& name) {
   std::sort(folders.begin(), folders.end());
   for (const std::string& below : folders) add_images(below + "/", entries_of(path + "/" + below));
   if (images() == class_first_.back()) {
-    fail(Code::Io, "{}: the class folder holds no image ({}); remove it or fill it", path,
+    fail(Code::Io, "{}: the class folder has no images ({}); remove it, or add images", path,
          fmt::join(kEndings, ", "));
   }
   class_names_.push_back(name);

@@ -174,8 +174,8 @@ DecodeTrouble decode_jpeg(const std::vector<std::uint8_t>& bytes, const PartOf& 
   const auto damaged = [&] { return "damaged JPEG: " + jpeg.damage(); };
   if (!jpeg.read_header()) return damaged();
   if (std::int64_t{jpeg.width()} * jpeg.height() > kMostPixels) {
-    return fmt::format("a JPEG of {} x {} pixels; at most {} are read", jpeg.width(), jpeg.height(),
-                       kMostPixels);
+    return fmt::format("a JPEG of {} x {} pixels; at most {} pixels are supported", jpeg.width(),
+                       jpeg.height(), kMostPixels);
   }
   const int orientation = jpeg.orientation();
   const Box whole = {0, 0, jpeg.width(), jpeg.height()};

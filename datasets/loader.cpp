@@ -40,9 +40,9 @@ std::vector<Field> chosen_fields(const std::vector<Field>& all,
   for (const std::string& name : wanted) {
     const auto same = [&name](const Field& field) { return field.name == name; };
     const auto found = std::find_if(all.begin(), all.end(), same);
-    require(found != all.end(), "loader: no field '{}' in the data; there are: {}", name,
+    require(found != all.end(), "loader: the data has no field '{}'; its fields are: {}", name,
             names(all));
-    require(std::none_of(out.begin(), out.end(), same), "loader: field '{}' is asked for twice",
+    require(std::none_of(out.begin(), out.end(), same), "loader: field '{}' is requested twice",
             name);
     out.push_back(*found);
   }
@@ -54,8 +54,8 @@ void check_options(const LoaderOptions& options, const RowSource& source) {
           "loader: pipelines {} and batch size {} must be at least 1, prefetch {} at least 0",
           options.pipelines, options.batch_size, options.prefetch);
   require(options.pipeline >= 0 && options.pipeline < options.pipelines,
-          "loader: pipeline {} is not among the {} pipelines, which count from 0", options.pipeline,
-          options.pipelines);
+          "loader: pipeline {} is out of range; there are {} pipelines, counted from 0",
+          options.pipeline, options.pipelines);
   const std::int64_t global = options.pipelines * options.batch_size;
   require(source.rows() == RowSource::kUnknown || source.rows() >= global || options.every_row_once,
           "loader: an epoch of {} rows is shorter than one global batch of {} ({} pipelines x {})",
@@ -271,13 +271,13 @@ Position Loader::position() const {
 void Loader::seek(const Position& position) {
   const std::int64_t global = impl_->global(position.epoch);
   require(position.global_batch == global,
-          "loader: saved at a global batch of {} rows, this run has {} ({} pipelines x {}); keep "
-          "pipelines x batch size",
+          "loader: saved with a global batch of {} rows, but this run has {} ({} pipelines x {}); "
+          "keep pipelines x batch size",
           position.global_batch, global, impl_->division(position.epoch).pipelines,
           impl_->options.batch_size);
   const std::string order = impl_->source->order();
   require(position.order == order,
-          "loader: saved with the data '{}', this run has '{}'; keep the data and the seed",
+          "loader: saved with the data '{}', but this run has '{}'; use the same data and seed",
           position.order, order);
   require(position.epoch >= 0 && position.index >= 0 && position.index % global == 0,
           "loader: epoch {}, row {} is not the start of a global batch of {}", position.epoch,
@@ -288,7 +288,7 @@ void Loader::seek(const Position& position) {
 
 void Loader::divide(std::int64_t epoch, int pipelines, int pipeline) {
   require(epoch > impl_->done.epoch && pipelines >= 1 && pipeline >= 0 && pipeline < pipelines,
-          "loader: epoch {} cannot be divided into slice {} of {} after epoch {} has begun", epoch,
+          "loader: epoch {} cannot be set to slice {} of {}, because epoch {} has begun", epoch,
           pipeline, pipelines, impl_->done.epoch);
   if (impl_->source->rows() == RowSource::kUnknown) return;
   impl_->halt();  // the thread may have read ahead into that epoch
@@ -300,7 +300,7 @@ void Loader::divide(std::int64_t epoch, int pipelines, int pipeline) {
 
 void Loader::seek_step(std::int64_t step) {
   const std::int64_t steps = batches_per_epoch();
-  require(steps > 0, "loader: '{}' does not know its rows, so step {} cannot be found",
+  require(steps > 0, "loader: the number of rows of '{}' is unknown, so step {} cannot be found",
           impl_->source->order(), step);
   require(step >= 0, "loader: step {} is negative", step);
   impl_->halt();

@@ -7,7 +7,7 @@ bool reads_images() { return false; }
 
 void require_image_support() {
   fail(Code::Unsupported,
-       "this build reads no images; install libjpeg-dev and libpng-dev and configure with "
+       "this build cannot read images; install libjpeg-dev and libpng-dev and configure with "
        "-DHETU_IMAGES=ON");
 }
 

@@ -45,7 +45,7 @@ Module open_module() {
   // RTLD_LOCAL: the module's symbols must not resolve names of a program that has its own OpenCV.
   void* module = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (module == nullptr)
-    return {nullptr, fmt::format("{} (sought from {} on)", ::dlerror(), folder.string())};
+    return {nullptr, fmt::format("{} (searched from {})", ::dlerror(), folder.string())};
   auto* decode = reinterpret_cast<OpenCvDecode>(::dlsym(module, kOpenCvDecode));
   return {decode, decode == nullptr ? place + " belongs to another version of Hetu" : ""};
 }
@@ -54,8 +54,8 @@ OpenCvDecode module_for(const std::string& kind) {
   static const Module kModule = open_module();
   if (kModule.decode == nullptr) {
     fail(Code::Unsupported,
-         "a {} image needs Hetu's module of OpenCV: {}; install libopencv-imgcodecs-dev and "
-         "configure with -DHETU_OPENCV=ON",
+         "a {} image needs Hetu's OpenCV module: {}; install libopencv-imgcodecs-dev and configure "
+         "with -DHETU_OPENCV=ON",
          kind, kModule.trouble);
   }
   return kModule.decode;
@@ -76,8 +76,8 @@ DecodeTrouble refused(const ImageHeader& header, std::size_t bytes) {
   }
   if (header.width > kMostPixels / header.height ||
       bytes > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
-    return fmt::format("a {} of {} x {} pixels; at most {} are read", header.kind, header.width,
-                       header.height, kMostPixels);
+    return fmt::format("a {} of {} x {} pixels; at most {} pixels are supported", header.kind,
+                       header.width, header.height, kMostPixels);
   }
   const std::int64_t least = header.width * header.height * header.pixel_bits / 8;
   if (!header.whole || least > static_cast<std::int64_t>(bytes))
@@ -89,7 +89,7 @@ DecodeTrouble refused(const ImageHeader& header, std::size_t bytes) {
 
 DecodeTrouble decode_by_opencv(const std::vector<std::uint8_t>& bytes, Image& image) {
   const ImageHeader header = read_image_header(bytes);
-  if (header.kind.empty()) return "no JPEG, PNG, BMP, TIFF, WebP or PNM image";
+  if (header.kind.empty()) return "not a JPEG, PNG, BMP, TIFF, WebP or PNM image";
   const OpenCvDecode decode = module_for(header.kind);
   DecodeTrouble trouble = refused(header, bytes.size());
   if (!trouble.empty()) return trouble;

@@ -52,9 +52,10 @@ void decode(const std::uint8_t* bytes, std::size_t count, hetu::OpenCvPixels& pi
   constexpr int kHow = cv::IMREAD_COLOR | cv::IMREAD_ANYDEPTH | cv::IMREAD_IGNORE_ORIENTATION;
   const cv::Mat found = cv::imdecode(file, kHow);
   if (found.empty())
-    return say("OpenCV finds it damaged, or in a form that it does not read", pixels);
+    return say("OpenCV cannot decode it; it is damaged or in an unsupported format", pixels);
   const int type = found.type();
-  if (type != CV_8UC3 && type != CV_16UC3) return say("its pixels are not of 8 or 16 bits", pixels);
+  if (type != CV_8UC3 && type != CV_16UC3)
+    return say("its pixels have neither 8 nor 16 bits per channel", pixels);
   std::uint8_t* out = pixels.room(pixels.image, found.cols, found.rows);
   for (int y = 0; y < found.rows; ++y) {
     for (int x = 0; x < found.cols; ++x, out += 3) {

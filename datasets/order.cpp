@@ -60,7 +60,7 @@ WindowedOrder::WindowedOrder(std::vector<std::int64_t> file_rows, std::uint64_t 
     : file_rows_(std::move(file_rows)), seed_(seed), window_(window) {
   require(window >= 1, "shuffle window must be at least 1 row, got {}", window);
   for (const std::int64_t rows : file_rows_) {
-    require(rows >= 0, "a file has {} rows", rows);
+    require(rows >= 0, "the number of rows of a file must be 0 or more, got {}", rows);
     rows_ += rows;
   }
 }

@@ -45,7 +45,7 @@ class Reader {
     input_.left = bytes.size();
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &input_, on_error, on_warning);
     info_ = png_ == nullptr ? nullptr : png_create_info_struct(png_);
-    if (info_ == nullptr) fail(Code::Internal, "libpng cannot be started");
+    if (info_ == nullptr) fail(Code::Internal, "libpng could not be initialized");
   }
   ~Reader() { png_destroy_read_struct(&png_, &info_, nullptr); }
   Reader(const Reader&) = delete;
@@ -99,8 +99,8 @@ DecodeTrouble decode_png(const std::vector<std::uint8_t>& bytes, Image& image) {
   Reader png(bytes);
   if (!png.read_header()) return png.trouble();
   if (std::int64_t{png.width()} * png.height() > kMostPixels) {
-    return fmt::format("a PNG of {} x {} pixels; at most {} are read", png.width(), png.height(),
-                       kMostPixels);
+    return fmt::format("a PNG of {} x {} pixels; at most {} pixels are supported", png.width(),
+                       png.height(), kMostPixels);
   }
   image.width = png.width();
   image.height = png.height();

@@ -27,7 +27,7 @@ RandomAccessFile::RandomAccessFile(const std::string& path) : file_(path), state
 
 FileState RandomAccessFile::state_now() const {
   struct stat found = {};
-  if (fstat(file_.descriptor(), &found) != 0) fail_to("looked at", path());
+  if (fstat(file_.descriptor(), &found) != 0) fail_to("inspected", path());
   return state_of(found);
 }
 

@@ -61,8 +61,8 @@ struct RowThreads::Impl {
 };
 
 RowThreads::RowThreads(int threads) : impl_(std::make_unique<Impl>()) {
-  require(threads >= 1 && threads <= 4096, "{} reading threads; from 1 to 4096 are possible",
-          threads);
+  require(threads >= 1 && threads <= 4096,
+          "the number of reading threads must be from 1 to 4096, got {}", threads);
   for (int thread = 1; thread < threads; ++thread) {
     impl_->threads.emplace_back([impl = impl_.get(), thread] { impl->run(thread); });
   }

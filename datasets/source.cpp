@@ -102,7 +102,7 @@ bool Stream::load(std::int64_t epoch, std::int64_t item) {
   if (there_ && whole_.rows != stream_.global_batch) {
     Batch last = std::move(whole_);
     require(last.rows < stream_.global_batch && !fetch(epoch, item + 1),
-            "{}: item {} of epoch {} has {} rows, the global batch is {}; only an epoch's last "
+            "{}: item {} of epoch {} has {} rows, but the global batch is {}; only an epoch's last "
             "item may be shorter",
             stream_.name, item, epoch, last.rows, stream_.global_batch);
     whole_ = std::move(last);
@@ -147,7 +147,8 @@ void store_as(DType dtype, std::byte* to, std::int64_t i, double value) {
     case DType::Bool:
       return store<std::int8_t>(to, i, std::floor(value));
     default:
-      fail(Code::Unsupported, "drawn data of type {}: use float32, int32, int64, int8 or bool",
+      fail(Code::Unsupported,
+           "drawn data: type {} is not supported; use float32, int32, int64, int8 or bool",
            dtype_name(dtype));
   }
 }
@@ -156,10 +157,10 @@ class Synthetic final : public RowSource {
  public:
   Synthetic(std::vector<DrawnField> columns, std::int64_t rows, std::uint64_t seed)
       : columns_(std::move(columns)), rows_(rows), seed_(seed) {
-    require(rows >= 1, "drawn data: {} rows, at least 1 is needed", rows);
+    require(rows >= 1, "drawn data: at least 1 row is needed, got {}", rows);
     std::byte probe[8];
     for (const DrawnField& column : columns_) {
-      require(column.low < column.high, "drawn data: field '{}' from {} to {} is empty",
+      require(column.low < column.high, "drawn data: field '{}' has an empty range, {} to {}",
               column.field.name, column.low, column.high);
       store_as(column.field.dtype, probe, 0, 0);
       fields_.push_back(column.field);
@@ -199,14 +200,15 @@ class Synthetic final : public RowSource {
 
 std::unique_ptr<RowSource> callback_source(CallbackSource callback) {
   require(callback.rows >= 1 && callback.read != nullptr,
-          "data '{}': {} rows; at least 1 and a function to read them are needed", callback.name,
-          callback.rows);
+          "data '{}': needs at least 1 row and a function that reads rows, got {} rows",
+          callback.name, callback.rows);
   return std::make_unique<Callback>(std::move(callback));
 }
 
 std::unique_ptr<RowSource> stream_source(StreamSource stream) {
   require(stream.global_batch >= 1 && stream.item != nullptr,
-          "data '{}': a global batch of {}; at least 1 and a function to fetch items are needed",
+          "data '{}': needs a global batch of at least 1 and a function that fetches items, got a "
+          "global batch of {}",
           stream.name, stream.global_batch);
   return std::make_unique<Stream>(std::move(stream));
 }

@@ -29,8 +29,8 @@ struct TextCorpus::Impl {
     file.read(0, head.data(), head.size());
     if (const std::size_t at = head.find('\0'); at != std::string::npos) {
       fail(Code::Io,
-           "{}: byte {} is 0, so this is no text; expected a file of one sentence per line "
-           "and a blank line between documents",
+           "{}: byte {} is 0, so this is not a text file; expected one sentence per line and a "
+           "blank line between documents",
            path, at + 1);
     }
     return path;
@@ -74,7 +74,8 @@ std::string TextCorpus::sentence(std::int64_t number) const {
   const auto [begin, end] = impl_->index.bytes_of(number);
   if (begin < 0 || begin >= end || end > bytes()) {
     fail(Code::Io,
-         "{}.hetu-index: sentence {} is said to lie in bytes {} to {} of {}; remove this file",
+         "{}.hetu-index: the index is damaged (sentence {} in bytes {} to {} of {}); remove this "
+         "file",
          path(), number, begin, end, bytes());
   }
   std::string text(static_cast<std::size_t>(std::min(kLongest, end - begin)), ' ');

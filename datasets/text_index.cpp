@@ -93,7 +93,7 @@ class Progress {
     if (steady_clock::now() - last_ < std::chrono::seconds(5)) return;
     last_ = steady_clock::now();
     const auto all = static_cast<double>(text_.state().bytes);
-    log(Level::Info, "{}: making its index, {:.0f} %", text_.path(),
+    log(Level::Info, "{}: building its index, {:.0f} %", text_.path(),
         100 * static_cast<double>(byte) / all);
   }
 
@@ -136,7 +136,9 @@ std::unique_ptr<TextIndex> TextIndex::from_file(const std::string& path, const F
       numbers * 8 + static_cast<std::int64_t>(kHeadBytes) != bytes)
     return nullptr;
   if (FileState{text_bytes, changed} != text) {
-    log(Level::Info, "{}: was made of a file of {} bytes that has changed since; making it anew",
+    log(Level::Info,
+        "{}: the text file, then of {} bytes, has changed since this index was built; rebuilding "
+        "it",
         path, text_bytes);
     return nullptr;
   }
@@ -152,7 +154,7 @@ std::unique_ptr<TextIndex> TextIndex::from_file(const std::string& path, const F
                         std::ssize(read));
   });
   if (checksum != static_cast<std::int64_t>(found)) {
-    log(Level::Warning, "{}: its checksum is wrong; making it anew", path);
+    log(Level::Warning, "{}: its checksum is wrong; rebuilding it", path);
     return nullptr;
   }
   return out;

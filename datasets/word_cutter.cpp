@@ -139,7 +139,7 @@ class Words {
 
 TextEncoding text_encoding(const std::string& name) {
   if (name == "utf-8") return TextEncoding::Utf8;
-  require(name == "latin-1", "'{}' is no encoding of text here: utf-8 or latin-1", name);
+  require(name == "latin-1", "unknown text encoding '{}'; use utf-8 or latin-1", name);
   return TextEncoding::Latin1;
 }
 
@@ -154,7 +154,7 @@ void WordCutter::each(
     if (c >= 128 && encoding == TextEncoding::Utf8) {
       const utf8proc_ssize_t bytes = utf8proc_iterate(data + at, size - at, &c);
       if (bytes < 0) {
-        fail(Code::Io, "byte {} of it, 0x{:02x}, is not UTF-8; is the text latin-1?", at + 1,
+        fail(Code::Io, "byte {}, 0x{:02x}, is not UTF-8; is the text latin-1?", at + 1,
              static_cast<unsigned>(data[at]));
       }
       at += bytes;

@@ -31,7 +31,7 @@ WordPiece::WordPiece(const std::string& path, bool lower_case)
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (size_ == 0 && line.rfind(kByteOrderMark, 0) == 0) line.erase(0, kByteOrderMark.size());
     if (line.find('\0') != std::string::npos) {
-      fail(Code::Io, "{}:{}: this is no text; expected one token per line", path, size_ + 1);
+      fail(Code::Io, "{}:{}: not a text file; expected one token per line", path, size_ + 1);
     }
     for (std::size_t s = 0; s < kSpecial.size(); ++s)
       if (line == kSpecial[s]) special_[s] = size_;
@@ -40,7 +40,7 @@ WordPiece::WordPiece(const std::string& path, bool lower_case)
     for (const char c : is_next ? std::string_view(line).substr(2) : std::string_view(line))
       node = make_child(node, static_cast<unsigned char>(c));
     if (node > kNext && tokens_[node] >= 0) {
-      fail(Code::Io, "{}:{}: token '{}' is there already, in line {}", path, size_ + 1, line,
+      fail(Code::Io, "{}:{}: token '{}' is a duplicate of line {}", path, size_ + 1, line,
            tokens_[node] + 1);
     }
     if (node > kNext) tokens_[node] = size_;
@@ -48,8 +48,8 @@ WordPiece::WordPiece(const std::string& path, bool lower_case)
   for (std::size_t s = 0; s < kSpecial.size(); ++s) {
     if (special_[s] >= 0) continue;
     fail(Code::Io,
-         "{}: {} tokens, and {} is not one of them; expected BERT's vocab.txt, one token "
-         "per line (hetu data vocabulary makes one of your text)",
+         "{}: none of the {} tokens is {}; expected BERT's vocab.txt, one token per line (hetu "
+         "data vocabulary builds one from your text)",
          path, size_, kSpecial[s]);
   }
 }

@@ -86,7 +86,7 @@ class Differentiator {
   void seed() {
     const Node n = graph_.producer(loss_);
     require(builder_.type(loss_) == TensorType{},
-            "differentiate: '{}' is {}; a loss is a float32 scalar", n.name,
+            "differentiate: the loss must be a float32 scalar, but '{}' is {}", n.name,
             to_string(builder_.type(loss_)));
     require(needs_[loss_] && n.op != "parameter",
             "differentiate: the loss '{}' is not computed from any parameter", n.name);
@@ -145,7 +145,8 @@ class Differentiator {
     if (!reached) return;
     const OpDef& def = builder_.ops_->find(n.op);
     require(def.grad != nullptr,
-            "differentiate: '{}' stands between a parameter and the loss, but {} has no gradient",
+            "differentiate: '{}' lies between a parameter and the loss, but operator {} has no "
+            "gradient",
             n.name, n.op);
     std::vector<bool> wanted;
     for (const ValueId v : n.inputs) wanted.push_back(needs_[v]);
@@ -169,13 +170,14 @@ class Differentiator {
 
   void check_rule(const Node& n, const std::vector<ValueId>& dx) const {
     if (dx.size() != n.inputs.size()) {
-      fail(Code::Internal, "gradient rule of {} gave {} gradients for the {} inputs of '{}'", n.op,
+      fail(Code::Internal,
+           "the gradient rule of {} returned {} gradients for the {} inputs of '{}'", n.op,
            dx.size(), n.inputs.size(), n.name);
     }
     for (std::size_t i = 0; i < dx.size(); ++i) {
       if (dx[i] == kNone || builder_.type(dx[i]) == builder_.type(n.inputs[i])) continue;
-      fail(Code::Internal, "gradient rule of {} gave {} for input {} of '{}', which is {}", n.op,
-           to_string(builder_.type(dx[i])), i, n.name, to_string(builder_.type(n.inputs[i])));
+      fail(Code::Internal, "the gradient rule of {} returned {} for input {} of '{}', which is {}",
+           n.op, to_string(builder_.type(dx[i])), i, n.name, to_string(builder_.type(n.inputs[i])));
     }
   }
 
@@ -218,8 +220,8 @@ class Differentiator {
         unreached += (unreached.empty() ? "'" : ", '") + graph_.parameters[p].name + "'";
     }
     require(unreached.empty(),
-            "differentiate: the loss '{}' does not depend on {}; leave such "
-            "parameters out of the training graph",
+            "differentiate: the loss '{}' does not depend on {}; leave these parameters out of the "
+            "training graph",
             graph_.producer(loss_).name, unreached);
   }
 
@@ -235,8 +237,9 @@ class Differentiator {
 
 void Builder::differentiate(ValueId loss) {
   require(loss >= 0 && loss < static_cast<ValueId>(graph_.values.size()),
-          "differentiate: no value of this graph");
-  require(graph_.loss == kNone, "differentiate: this graph is differentiated already, by '{}'",
+          "differentiate: the loss is not a value of this graph");
+  require(graph_.loss == kNone,
+          "differentiate: this graph has already been differentiated, with the loss '{}'",
           graph_.loss == kNone ? "" : graph_.producer(graph_.loss).name);
   const std::vector<std::string> scopes = scopes_;
   const int block = block_;
@@ -278,7 +281,7 @@ FactorSource factor_source(const Node& made, bool is_input) {
 }  // namespace
 
 int Builder::add_factors(std::int64_t most, const std::vector<std::string>& but) {
-  require(graph_.loss != kNone, "add_factors: the graph is to be differentiated before");
+  require(graph_.loss != kNone, "add_factors: differentiate the graph first");
   int count = 0;
   const std::vector<GradientUse> uses = graph_.gradients;
   for (const GradientUse& use : uses) {

@@ -46,8 +46,7 @@ NodeId Builder::add_node(Node node, const std::vector<TensorType>& outputs) {
 
 ValueId Builder::add_leaf(const char* op, const std::string& name, TensorType type) {
   require(!name.empty(), "{}: the name must not be empty", op);
-  require(graph_.loss == kNone, "{} '{}': made after differentiate, which must come last", op,
-          name);
+  require(graph_.loss == kNone, "{} '{}': cannot be added after differentiate", op, name);
   return make_leaf(op, name, std::move(type));
 }
 
@@ -65,14 +64,13 @@ ValueId Builder::placeholder(const std::string& name, DType dtype, Shape shape) 
   const TensorType wanted{dtype, std::move(shape)};
   for (std::size_t axis = 1; axis < wanted.shape.size(); ++axis) {
     require(wanted.shape[axis] >= 0,
-            "placeholder '{}': {} has the batch on axis {}; it must stand "
-            "on axis 0",
-            name, to_string(wanted), axis);
+            "placeholder '{}': {} has the batch on axis {}; the batch must be on axis 0", name,
+            to_string(wanted), axis);
   }
   for (const ValueId v : graph_.placeholders) {
     if (graph_.producer(v).name != name) continue;
-    require(type(v) == wanted, "placeholder '{}': asked for as {}, but it is {} already", name,
-            to_string(wanted), to_string(type(v)));
+    require(type(v) == wanted, "placeholder '{}': requested as {}, but it already exists as {}",
+            name, to_string(wanted), to_string(type(v)));
     return v;
   }
   const ValueId v = add_leaf("placeholder", name, wanted);
@@ -87,7 +85,7 @@ void check_start(const char* op, const std::string& name, const Initializer& ini
   constexpr double kMost = std::numeric_limits<float>::max();
   for (const double value : {init.a, init.b})
     require(std::abs(value) <= kMost,  // false for NaN
-            "{} '{}': it starts from {}; a float32 number is expected", op, name, value);
+            "{} '{}': its initial value must be a finite float32 number, got {}", op, name, value);
 }
 
 }  // namespace
@@ -99,8 +97,8 @@ ValueId Builder::parameter(const std::string& name, Shape shape, Initializer ini
   require(!is_symbolic(shape), "parameter '{}': shape {} must not depend on the batch", full,
           to_string(shape));
   require(!served || shape.size() == 2,
-          "parameter '{}': what lies on parameter servers is a table [rows, width], not {}", full,
-          to_string(shape));
+          "parameter '{}': a parameter on parameter servers must be a table [rows, width], not {}",
+          full, to_string(shape));
   check_start("parameter", full, init);
   const ValueId v = add_leaf("parameter", full, {DType::Float32, std::move(shape)});
   graph_.parameters.push_back({full, v, init, decay, nullptr, served});
@@ -110,17 +108,15 @@ ValueId Builder::parameter(const std::string& name, Shape shape, Initializer ini
 void Builder::start_from(ValueId leaf, std::vector<float> values) {
   const auto fits = [&](const char* kind, const std::string& name) {
     require(static_cast<std::int64_t>(values.size()) == element_count(type(leaf).shape),
-            "{} '{}': {} cannot start from {} elements", kind, name, to_string(type(leaf)),
+            "{} '{}': {} cannot be initialized from {} elements", kind, name, to_string(type(leaf)),
             values.size());
     return std::make_shared<const std::vector<float>>(std::move(values));
   };
   for (Parameter& p : graph_.parameters) {
     if (p.value != leaf) continue;
-    require(
-        !p.served,
-        "parameter '{}': a table on parameter servers starts as an initializer says, not from an "
-        "array",
-        p.name);
+    require(!p.served,
+            "parameter '{}': a table on parameter servers needs an initializer, not an array",
+            p.name);
     p.start = fits("parameter", p.name);
     return;
   }
@@ -129,7 +125,8 @@ void Builder::start_from(ValueId leaf, std::vector<float> values) {
     b.start = fits("buffer", b.name);
     return;
   }
-  fail(Code::InvalidArgument, "start_from: value {} is no parameter or buffer of this graph", leaf);
+  fail(Code::InvalidArgument, "start_from: value {} is not a parameter or buffer of this graph",
+       leaf);
 }
 
 ValueId Builder::buffer(const std::string& name, Shape shape, Initializer init) {
@@ -150,11 +147,14 @@ void Builder::check_buffers(const OpDef& def, const std::string& name,
     for (const StateBuffer& b : graph_.buffers) {
       if (b.value != inputs[i]) continue;
       require(b.next == kNone && std::count(inputs.begin(), inputs.end(), b.value) == 1,
-              "{} '{}': buffer '{}' is read already; one operator may", def.name, name, b.name);
-      require(std::any_of(def.replaces.begin(), def.replaces.end(),
-                          [i](const auto& pair) { return pair.first == i; }),
-              "{} '{}': input {} is the buffer '{}', which {} does not replace", def.name, name, i,
-              b.name, def.name);
+              "{} '{}': buffer '{}' is read more than once; only one operator may read it, as one "
+              "input",
+              def.name, name, b.name);
+      require(
+          std::any_of(def.replaces.begin(), def.replaces.end(),
+                      [i](const auto& pair) { return pair.first == i; }),
+          "{} '{}': input {} is the buffer '{}', but operator {} does not update a buffer there",
+          def.name, name, i, b.name, def.name);
     }
   }
 }
@@ -177,11 +177,11 @@ std::vector<ValueId> Builder::apply_all(const std::string& op, const std::vector
   const OpDef& def = ops_->find(op);
   const std::string full = scoped(name.empty() ? op : name);
   require(graph_.loss == kNone || phase_ != Phase::Forward,
-          "{} '{}': made after differentiate, which must come last", op, full);
+          "{} '{}': cannot be added after differentiate", op, full);
   std::vector<TensorType> types;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     require(inputs[i] >= 0 && inputs[i] < static_cast<ValueId>(graph_.values.size()),
-            "{} '{}': input {} is no value of this graph", op, full, i);
+            "{} '{}': input {} is not a value of this graph", op, full, i);
     types.push_back(type(inputs[i]));
   }
   check_buffers(def, full, inputs);
@@ -216,19 +216,19 @@ void Builder::pop_scope() {
 
 void Builder::fetch(const std::string& name, ValueId value) {
   require(value >= 0 && value < static_cast<ValueId>(graph_.values.size()),
-          "fetch '{}': no value of this graph", name);
+          "fetch '{}': not a value of this graph", name);
   require(is_summed(type(value)) || is_per_sample(type(value)),
-          "fetch '{}': '{}' is {}; what is reported has the batch as its first axis, or is float32 "
-          "or int32 without it, which is summed over micro-batches",
+          "fetch '{}': '{}' is {}; a fetch must have the batch as its first axis, or be float32 or "
+          "int32 without a batch axis (it is then summed over micro-batches)",
           name, graph_.producer(value).name, to_string(type(value)));
   require(!is_narrow(type(value).dtype),
-          "fetch '{}': '{}' is {}; what is reported is float32 or whole numbers: use cast", name,
+          "fetch '{}': '{}' is {}; use cast to convert it to float32 or an integer type", name,
           graph_.producer(value).name, to_string(type(value)));
   const std::string& op = graph_.producer(value).op;
-  require(
-      op != "parameter" && op != "buffer",
-      "fetch '{}': '{}' is a {}; what is reported is what operators make of the fields of a batch",
-      name, graph_.producer(value).name, op);
+  require(op != "parameter" && op != "buffer",
+          "fetch '{}': '{}' is a {}, which cannot be fetched; fetch a value that operators compute "
+          "from the batch",
+          name, graph_.producer(value).name, op);
   for (const auto& [taken, v] : graph_.fetches) {
     require(taken != name, "fetch '{}': the name is taken by '{}'", name, graph_.producer(v).name);
   }

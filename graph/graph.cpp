@@ -11,7 +11,7 @@ namespace {
 template <class T>
 const T& typed(const Attr& attr, std::string_view key, const char* wanted) {
   const T* value = std::get_if<T>(&attr);
-  require(value != nullptr, "attribute '{}' is {}, wanted {}", key, attr_type_name(attr), wanted);
+  require(value != nullptr, "attribute '{}' is {}, expected {}", key, attr_type_name(attr), wanted);
   return *value;
 }
 
@@ -27,7 +27,7 @@ std::string to_string(const TensorType& type) {
 }
 
 const char* attr_type_name(const Attr& attr) {
-  static const char* const kNames[] = {"an integer", "a number", "a text", "a list of integers"};
+  static const char* const kNames[] = {"an integer", "a number", "a string", "a list of integers"};
   return kNames[attr.index()];
 }
 
@@ -58,7 +58,7 @@ const Attr& Attrs::find(std::string_view key) const {
   if (at == items_.end() || at->first != key) {
     std::string known;
     for (const auto& [name, value] : items_) known += (known.empty() ? "" : ", ") + name;
-    fail(Code::InvalidArgument, "attribute '{}' is missing; there are: {}", key,
+    fail(Code::InvalidArgument, "attribute '{}' is missing; the attributes are: {}", key,
          known.empty() ? "none" : known);
   }
   return at->second;
@@ -75,7 +75,7 @@ double Attrs::real(std::string_view key) const {
 }
 
 const std::string& Attrs::text(std::string_view key) const {
-  return typed<std::string>(find(key), key, "a text");
+  return typed<std::string>(find(key), key, "a string");
 }
 
 const std::vector<std::int64_t>& Attrs::integers(std::string_view key) const {
@@ -102,7 +102,7 @@ void check_edge(const Node& from, const Node& to) {
   }
   if (is_leaf(from)) return;
   if (from.phase == Phase::Count) {
-    rule(from.op == "step_sum", to, "reads a Count value that is no step_sum");
+    rule(from.op == "step_sum", to, "reads a Count value that is not a step_sum");
     return;
   }
   switch (from.phase) {
@@ -141,10 +141,10 @@ void check_node(const Graph& g, NodeId id, ValueId& next, std::set<std::string_v
     rule(g.values[v].producer == id && g.values[v].output == static_cast<int>(i), n,
          "an output names another producer");
     rule(g.values[v].layout == Layout::Plain || (g.values[v].type.shape.size() == 4 && !is_leaf(n)),
-         n, "only images that a node makes lie channels-last");
+         n, "only computed images may be channels-last");
     const Shape& shape = g.values[v].type.shape;
     for (std::size_t axis = 1; axis < shape.size(); ++axis) {
-      rule(shape[axis] >= 0, n, "the batch stands on an axis other than 0");
+      rule(shape[axis] >= 0, n, "the batch is on an axis other than 0");
     }
   }
 }
@@ -160,13 +160,15 @@ void check_buffers(const Graph& g, const std::vector<ValueId>& made) {
     const TensorType& type = g.values[b.value].type;
     rule(b.name == n.name, n, "buffer is listed under another name");
     rule(type.dtype == DType::Float32 && !is_symbolic(type.shape), n,
-         "a buffer is float32 and static");
+         "a buffer must be float32 with a static shape");
     if (b.next == kNone) continue;
-    rule(b.next >= 0 && b.next < static_cast<ValueId>(g.values.size()), n, "next is no value");
+    rule(b.next >= 0 && b.next < static_cast<ValueId>(g.values.size()), n,
+         "the buffer's next value is not a value of the graph");
     rule(g.values[b.next].type == type, n, "a buffer's next value has another type");
     reader[b.value] = g.values[b.next].producer;
   }
-  if (listed != made) fail(Code::Internal, "graph: the list of buffers is not that of the nodes");
+  if (listed != made)
+    fail(Code::Internal, "graph: the list of buffers differs from the buffer nodes");
   for (std::size_t id = 0; id < g.nodes.size(); ++id) {
     for (const ValueId v : g.nodes[id].inputs) {
       if (g.producer(v).op != "buffer") continue;
@@ -180,8 +182,8 @@ void check_leaves(const Graph& g) {
   std::vector<ValueId> parameters, placeholders, buffers;
   for (const Node& n : g.nodes) {
     if (!is_leaf(n)) continue;
-    rule(n.inputs.empty() && n.outputs.size() == 1, n, "wants no inputs and one output");
-    rule(n.phase == Phase::Forward, n, "wants phase Forward");
+    rule(n.inputs.empty() && n.outputs.size() == 1, n, "must have no inputs and one output");
+    rule(n.phase == Phase::Forward, n, "must be of phase Forward");
     (n.op == "parameter" ? parameters
      : n.op == "buffer"  ? buffers
                          : placeholders)
@@ -189,7 +191,7 @@ void check_leaves(const Graph& g) {
   }
   check_buffers(g, buffers);
   if (placeholders != g.placeholders) {
-    fail(Code::Internal, "graph: the list of placeholders is not that of the nodes");
+    fail(Code::Internal, "graph: the list of placeholders differs from the placeholder nodes");
   }
   if (parameters.size() != g.parameters.size()) {
     fail(Code::Internal, "graph: {} parameters listed, {} parameter nodes", g.parameters.size(),
@@ -201,13 +203,13 @@ void check_leaves(const Graph& g) {
     rule(g.parameters[i].name == n.name, n, "parameter is listed under another name");
     const TensorType& type = g.values[parameters[i]].type;
     rule(type.dtype == DType::Float32 && !is_symbolic(type.shape), n,
-         "a parameter is float32 and static");
+         "a parameter must be float32 with a static shape");
   }
 }
 
 void check_value(const Graph& g, ValueId v, const std::string& what) {
   if (v < 0 || v >= static_cast<ValueId>(g.values.size())) {
-    fail(Code::Internal, "graph: {} is no value", what);
+    fail(Code::Internal, "graph: {} is not a value", what);
   }
 }
 
@@ -220,11 +222,13 @@ void check_gradients(const Graph& g) {
     }
     const Node& n = g.producer(u.gradient);
     rule(n.phase == Phase::WeightGrad && n.block == u.block, n,
-         "the gradient of a parameter is made in phase WeightGrad, in the block of its use");
+         "the gradient of a parameter must be computed in phase WeightGrad, in the block of its "
+         "use");
     rule(g.values[u.gradient].type == g.values[g.parameters[u.parameter].value].type, n,
-         "the gradient's type is not the parameter's");
+         "the gradient's type differs from the parameter's");
     const bool same = last != nullptr && last->parameter == u.parameter;
-    rule(u.use == (same ? last->use + 1 : 0), n, "uses of a parameter count 0, 1, …");
+    rule(u.use == (same ? last->use + 1 : 0), n,
+         "the uses of a parameter must be numbered 0, 1, …");
     rule(last == nullptr || last->parameter <= u.parameter, n, "gradient uses are not sorted");
     last = &u;
   }
@@ -251,11 +255,12 @@ void check_graph(const Graph& g) {
     // add_factors creates leaf nodes after the gradient nodes. They are exempt from the order
     // because no kernel runs for them.
     if (n.op == "parameter" && gradients) continue;
-    rule(is_gradient(n) || !gradients, n, "a forward node stands after a gradient node");
+    rule(is_gradient(n) || !gradients, n, "a forward node follows a gradient node");
     gradients = is_gradient(n);
   }
   if (next != static_cast<ValueId>(g.values.size())) {
-    fail(Code::Internal, "graph: {} values, but nodes make {}", g.values.size(), next);
+    fail(Code::Internal, "graph: {} values are listed, but the nodes produce {}", g.values.size(),
+         next);
   }
   check_leaves(g);
   std::set<std::string_view> fetches;
@@ -263,12 +268,13 @@ void check_graph(const Graph& g) {
     check_value(g, v, "fetch '" + name + "'");
     const TensorType& type = g.values[v].type;
     rule(is_summed(type) || is_per_sample(type), g.producer(v),
-         "fetches have the batch as their first axis, or are float32 or int32 without it");
+         "a fetch must have the batch as its first axis, or be float32 or int32 without it");
     if (!fetches.insert(name).second) fail(Code::Internal, "graph: fetch '{}' occurs twice", name);
   }
   if (g.loss != kNone) {
     check_value(g, g.loss, "the loss");
-    rule(g.values[g.loss].type == TensorType{}, g.producer(g.loss), "the loss is a float32 scalar");
+    rule(g.values[g.loss].type == TensorType{}, g.producer(g.loss),
+         "the loss must be a float32 scalar");
   }
   check_gradients(g);
 }

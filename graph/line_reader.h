@@ -137,7 +137,7 @@ class LineReader {
     const std::size_t stop = text_.find_first_of(",} ", at_);
     const std::string_view token = text_.substr(start, stop - start);
     if (token.find_first_of(".ein") == std::string_view::npos) {
-      return number<std::int64_t>("an integer, a number, a quoted text or a list");
+      return number<std::int64_t>("an integer, a number, a quoted string or a list");
     }
     return number<double>("a number");
   }

@@ -30,7 +30,7 @@ void check_inputs(const OpDef& def, std::string_view name, std::size_t found) {
   const std::string wanted = std::to_string(least) + (most > least  ? " to " + std::to_string(most)
                                                       : def.repeats ? " or more"
                                                                     : "");
-  fail(Code::InvalidArgument, "{} '{}': wants {} inputs {}, got {}", def.name, name, wanted,
+  fail(Code::InvalidArgument, "{} '{}': expected {} inputs {}, got {}", def.name, name, wanted,
        input_list(def), found);
 }
 
@@ -46,7 +46,7 @@ void complete_attrs(const OpDef& def, std::string_view name, Attrs& attrs) {
   }
   for (const AttrSpec& spec : def.attrs) {
     if (!attrs.has(spec.name)) {
-      require(!spec.required, "{} '{}': attribute '{}' ({}) must be given; it is {}", def.name,
+      require(!spec.required, "{} '{}': attribute '{}' ({}) is missing; it must be {}", def.name,
               name, spec.name, spec.doc, attr_type_name(spec.fallback));
       attrs.set(spec.name, spec.fallback);
       continue;
@@ -58,7 +58,7 @@ void complete_attrs(const OpDef& def, std::string_view name, Attrs& attrs) {
     if (found->index() == spec.fallback.index()) continue;
     const bool widens = std::holds_alternative<std::int64_t>(*found) &&
                         std::holds_alternative<double>(spec.fallback);
-    require(widens, "{} '{}': attribute '{}' is {}, wanted {}", def.name, name, spec.name,
+    require(widens, "{} '{}': attribute '{}' is {}, expected {}", def.name, name, spec.name,
             attr_type_name(*found), attr_type_name(spec.fallback));
     attrs.set(spec.name, static_cast<double>(std::get<std::int64_t>(*found)));
   }
@@ -85,8 +85,8 @@ std::vector<TensorType> infer_narrow(const OpDef& def, std::string_view name,
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const DType wanted = is_wide_input(def, i) ? DType::Float32 : narrow;
     require(!is_floating(inputs[i].dtype) || inputs[i].dtype == wanted,
-            "{} '{}': input {} is {}, wanted {} beside {}; use cast", def.name, name, i,
-            to_string(inputs[i]), dtype_name(wanted), dtype_name(narrow));
+            "{} '{}': input {} is {}, but it must be {} because other inputs are {}; use cast",
+            def.name, name, i, to_string(inputs[i]), dtype_name(wanted), dtype_name(narrow));
     if (is_floating(inputs[i].dtype)) wide[i].dtype = DType::Float32;
   }
   std::vector<TensorType> outputs = def.infer({def, name, wide, attrs});
@@ -112,7 +112,7 @@ OpSet::OpSet(std::vector<OpDef> defs) : defs_(std::move(defs)) {
             [](const OpDef& a, const OpDef& b) { return a.name < b.name; });
   for (std::size_t i = 0; i < defs_.size(); ++i) {
     if (defs_[i].name.empty() || defs_[i].infer == nullptr) {
-      fail(Code::Internal, "operator '{}' lacks a name or a rule of inference", defs_[i].name);
+      fail(Code::Internal, "operator '{}' lacks a name or an inference function", defs_[i].name);
     }
     if (i > 0 && defs_[i].name == defs_[i - 1].name) {
       fail(Code::Internal, "operator '{}' is defined twice", defs_[i].name);
@@ -166,8 +166,8 @@ std::vector<TensorType> infer_types(const OpDef& def, std::string_view name,
                                         ? infer_narrow(def, name, inputs, attrs, narrow)
                                         : def.infer({def, name, inputs, attrs});
   if (outputs.size() != def.outputs.size()) {
-    fail(Code::Internal, "{} '{}': the record names {} outputs, inference gave {}", def.name, name,
-         def.outputs.size(), outputs.size());
+    fail(Code::Internal, "{} '{}': the record names {} outputs, but inference returned {}",
+         def.name, name, def.outputs.size(), outputs.size());
   }
   for (const TensorType& type : outputs) {
     check_size(fmt::format("{} '{}'", def.name, name), type.shape);
@@ -199,13 +199,14 @@ void check_types(const OpSet& ops, const Graph& graph) {
     Attrs attrs = node.attrs;
     const std::vector<TensorType> wanted =
         infer_types(ops.find(node.op), node.name, input_types(graph, node), attrs);
-    require(attrs == node.attrs, "{} '{}': attributes are not complete; defaults must be written",
-            node.op, node.name);
-    require(wanted.size() == node.outputs.size(), "{} '{}': has {} outputs, wanted {}", node.op,
+    require(attrs == node.attrs,
+            "{} '{}': attributes are incomplete; all defaults must be given, too", node.op,
+            node.name);
+    require(wanted.size() == node.outputs.size(), "{} '{}': has {} outputs, expected {}", node.op,
             node.name, node.outputs.size(), wanted.size());
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       const TensorType& found = graph.values[node.outputs[i]].type;
-      require(found == wanted[i], "{} '{}': output {} is {}, its operator makes {}", node.op,
+      require(found == wanted[i], "{} '{}': output {} is {}, but its operator computes {}", node.op,
               node.name, i, to_string(found), to_string(wanted[i]));
     }
   }

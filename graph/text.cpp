@@ -134,7 +134,7 @@ class GraphReader {
     do {
       const ValueId v = in.value();
       if (v != static_cast<ValueId>(graph_.values.size())) {
-        in.expected(fmt::format("%{} to be the next value", graph_.values.size()));
+        in.expected(fmt::format("%{} as the next value", graph_.values.size()));
       }
       in.expect(":");
       const TensorType type = in.type();
@@ -203,7 +203,8 @@ class GraphReader {
       if (n.attrs.has("start")) p.start = floats_from_hex(n.attrs.text("start"), count);
     } catch (const Error&) {
       in.expected(
-          "decay=0 or decay=1, served=1 or none, and a start, if any, of two digits a byte");
+          "decay=0 or decay=1, an optional served=1, and an optional start with two hexadecimal "
+          "digits per byte");
     }
     n.attrs = {};
     graph_.parameters.push_back(std::move(p));
@@ -218,7 +219,7 @@ class GraphReader {
       const std::int64_t count = element_count(graph_.values[b.value].type.shape);
       if (n.attrs.has("start")) b.start = floats_from_hex(n.attrs.text("start"), count);
     } catch (const Error&) {
-      in.expected("a start, if any, of two digits a byte");
+      in.expected("an optional start with two hexadecimal digits per byte");
     }
     n.attrs = {};
     graph_.buffers.push_back(std::move(b));
@@ -285,7 +286,7 @@ Graph parse_graph(const std::string& text) {
     reader.line(std::string_view(text).substr(start, stop - start), ++number);
     start = stop + 1;
   }
-  require(number > 0, "graph text is empty; its first line is 'graph blocks=1'");
+  require(number > 0, "the graph text is empty; its first line must be like 'graph blocks=1'");
   return reader.finish();
 }
 

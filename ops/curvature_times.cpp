@@ -38,12 +38,12 @@ Numbers drawn(std::int64_t count, unsigned seed) {
 }
 
 void check(const std::vector<LinearSides>& layers, std::int64_t rows, const TimedRuns& runs) {
-  require(!layers.empty(), "no linear layer to time");
+  require(!layers.empty(), "there is no linear layer to time");
   for (const LinearSides& l : layers)
-    require(l.inputs >= 1 && l.outputs >= 1, "a layer has sides of at least 1, got {} and {}",
-            l.inputs, l.outputs);
+    require(l.inputs >= 1 && l.outputs >= 1,
+            "the sides of a layer must be at least 1, got {} and {}", l.inputs, l.outputs);
   require(rows >= 1 && runs.timed >= 1 && runs.warm_up >= 0,
-          "at least 1 row and 1 timed run, got {} and {}", rows, runs.timed);
+          "at least 1 row and 1 timed run are needed, got {} and {}", rows, runs.timed);
 }
 
 std::vector<double> timed(const TimedRuns& runs, const std::function<void()>& work) {

@@ -83,7 +83,8 @@ class Evaluator {
     } else if (t.dtype == DType::Bool) {
       for (std::size_t i = 0; i < from.size(); ++i) to[i] = std::byte(from[i] != 0 ? 1 : 0);
     } else {
-      require(t.dtype == DType::Int32, "evaluate: {} '{}' is {}; int32, bool and floats are taken",
+      require(t.dtype == DType::Int32,
+              "evaluate: {} '{}' is {}; only int32, bool and floating-point types are supported",
               n.op, n.name, to_string(t));
       auto* whole = reinterpret_cast<std::int32_t*>(to);
       for (std::size_t i = 0; i < from.size(); ++i)
@@ -155,11 +156,11 @@ class Evaluator {
 Evaluation evaluate(const Graph& graph, std::int64_t batch, const NamedTensors& leaves,
                     DType floats, KernelChoice choice) {
   require(floats == DType::Float32 || floats == DType::Float64,
-          "evaluate: in float32 or float64, not {}", dtype_name(floats));
+          "evaluate: the type must be float32 or float64, got {}", dtype_name(floats));
   for (const Value& v : graph.values) {
     require(v.layout == Layout::Plain,
-            "evaluate: images must be plain; give the graph as it was "
-            "built");
+            "evaluate: images must be in the plain layout; pass the graph as it was before the "
+            "layout pass");
   }
   return Evaluator(graph, batch, floats, choice).run(leaves);
 }

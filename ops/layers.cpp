@@ -87,7 +87,7 @@ ValueId recurrent(Builder& b, ValueId x, std::int64_t width, const char* op,
                   const std::string& name, const RecurrentOptions& options) {
   const TensorType& type = b.type(x);
   require(type.shape.size() == 3 && type.shape[1] >= 0 && type.shape[2] >= 0,
-          "{} '{}': x must be [batch, places, in], got {}", op, name, to_string(type));
+          "{} '{}': x must be [batch, positions, in], got {}", op, name, to_string(type));
   require(width >= 1 && options.layers >= 1, "{} '{}': width {} and layers {} must be at least 1",
           op, name, width, options.layers);
   const Scope scope(b, name);
@@ -206,7 +206,7 @@ ValueId group_norm(Builder& b, ValueId x, std::int64_t groups, const std::string
 ValueId instance_norm(Builder& b, ValueId x, const std::string& name, double eps, bool affine) {
   const TensorType& type = b.type(x);
   require(type.shape.size() >= 3,
-          "instance_norm '{}': x must be [N, C, ...] with axes behind, got {}", name,
+          "instance_norm '{}': x must be [N, C, ...] with at least one more axis, got {}", name,
           to_string(type));
   return group_norm(b, x, type.shape[1], name, eps, affine);
 }

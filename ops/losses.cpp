@@ -21,11 +21,10 @@ ValueId smallest_field(const Builder& b, const std::string& name) {
     const Shape& shape = b.type(v).shape;
     if (!shape.empty() && shape[0] == kBatch) fed.push_back(v);
   }
-  require(
-      !fed.empty(),
-      "step_mean '{}': no placeholder of this graph has the batch on its first axis, so nothing "
-      "says how many samples a step has",
-      name);
+  require(!fed.empty(),
+          "step_mean '{}': no placeholder of this graph has the batch on its first axis, so the "
+          "number of samples of a step is unknown",
+          name);
   return *std::min_element(fed.begin(), fed.end(), [&b](ValueId one, ValueId other) {
     return elements_of_a_sample(b.type(one).shape) < elements_of_a_sample(b.type(other).shape);
   });
@@ -82,9 +81,10 @@ ValueId mean_binary_cross_entropy(Builder& b, ValueId logits, ValueId target,
 
 ValueId mean_kl_divergence(Builder& b, ValueId log_p, ValueId target, const std::string& name) {
   const TensorType type = b.type(log_p);
-  require(type.shape.size() >= 2 && b.type(target).shape == type.shape,
-          "mean_kl_divergence '{}': values [batch, ...] of one shape are wanted, got {} and {}",
-          name, to_string(type), to_string(b.type(target)));
+  require(
+      type.shape.size() >= 2 && b.type(target).shape == type.shape,
+      "mean_kl_divergence '{}': both inputs must have the same shape [batch, ...], got {} and {}",
+      name, to_string(type), to_string(b.type(target)));
   const auto number = [&b](double value) {
     return b.apply("fill", {}, {{"shape", Shape{}}, {"value", value}});
   };

@@ -39,7 +39,7 @@ Optimizer::Kind parse_optimizer(std::string_view name) {
     if (name == kRows[i].name) return static_cast<Optimizer::Kind>(i);
     known += (i ? ", " : "") + std::string(kRows[i].name);
   }
-  fail(Code::InvalidArgument, "unknown optimizer '{}'; known: {}", name, known);
+  fail(Code::InvalidArgument, "unknown optimizer '{}'; use one of: {}", name, known);
 }
 
 int optimizer_states(Optimizer::Kind kind) { return row(kind).states; }

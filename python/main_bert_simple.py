@@ -69,7 +69,7 @@ def options() -> training.Parser:
     add("--checkpoint_dir", help="save here, and continue from a checkpoint that is there")
     add("--save_checkpoint_steps", type=int, default=200, help=f"steps between checkpoints {default}")
     add("--seed", type=int, default=1, help=default)
-    add("--num_workers", type=int, default=4, help=f"most threads that make rows {default}")
+    add("--num_workers", type=int, default=4, help=f"maximum number of threads that make rows {default}")
     add("--observe_norm", action="store_true", help="print the norm of the gradients in each line")
     chimera_flags.add_ignored(add)
     add("--log", metavar="FILE", help="write a record per step: JSON lines, or CSV if the name ends in .csv")
@@ -107,7 +107,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def share_of(batch_size: int, workers: int, accumulation: int) -> int:
     """Returns the samples per step of one worker. Throws ValueError if the global batch can't be divided."""
     if batch_size % (workers * accumulation):
-        raise ValueError(f"--batch_size {batch_size} is not divided by {workers} workers x --gradient_accumulation_steps "
+        raise ValueError(f"--batch_size {batch_size} is not divisible by {workers} workers x --gradient_accumulation_steps "
                          f"{accumulation}; choose a multiple of {workers * accumulation}")
     return batch_size // workers
 

@@ -37,25 +37,25 @@ def options() -> training.Parser:
     parser.set_defaults(batch_size=64, learning_rate=1e-4, optimizer="adamw", weight_decay=0.01)
     add = parser.add_argument
     add("--data", default="~/.cache/hetu/datasets/wikicorpus_en", help="folder of shards, or a text (default %(default)s)")
-    add("--eval-data", metavar="PATH", help="shards or text that each epoch is evaluated on (default: none)")
-    add("--vocab", metavar="FILE", help="WordPiece tokens of a text, one per line (default: vocab.txt beside it)")
-    add("--cased", action="store_true", help="text: keep capital letters and accents")
+    add("--eval-data", metavar="PATH", help="shards or text for an evaluation after each epoch (default: none)")
+    add("--vocab", metavar="FILE", help="WordPiece tokens for a text, one per line (default: vocab.txt beside it)")
+    add("--cased", action="store_true", help="keep capital letters and accents of a text")
     add("--encoding", choices=("utf-8", "latin-1"), default="utf-8", help="of a text (default %(default)s)")
-    add("--sequence-length", type=int, default=128, help="tokens of a row of a text (default %(default)s)")
+    add("--sequence-length", type=int, default=128, help="tokens per row of a text (default %(default)s)")
     add("--corpus-lines", type=int, default=0, help="use only the first sentences of a text (0 = all)")
     add("--model", default="base",
         help="base, tiny, deep (16 layers x 64), or a Hugging Face style JSON configuration (default %(default)s)")
     add("--warmup-steps", type=int, default=2000,
-        help="updates of linear warm-up, as in SD-PIPE; ask for fewer in a short try (default %(default)s)")
+        help="updates of linear warm-up, as in SD-PIPE; use fewer for a short run (default %(default)s)")
     add("--schedule", choices=("constant", "linear", "bert_linear", "nvlamb"), default="constant",
-        help="of the learning rate: constant or straight down to 0 after --warmup-steps; BertAdam's and NVIDIA's for LAMB, "
-             "with --warmup-share (default %(default)s)")
+        help="learning rate: constant, or linear down to 0 after --warmup-steps; or, with --warmup-share, BertAdam's "
+             "(bert_linear) or NVIDIA's for LAMB (nvlamb) (default %(default)s)")
     add("--warmup-share", type=float,
-        help="of the steps: bert_linear (default 0.1; the schedule if none is told), nvlamb (default 0.2843)")
+        help="share of warm-up steps: bert_linear (default 0.1; selected without --schedule), nvlamb (default 0.2843)")
     add("--dropout", type=float, default=None, help="replaces the configuration's dropout")
     add("--plan-only", action="store_true",
-        help="print the model, the plan of --devices pipe_<pipelines>_<stages>, which need not be started, its rate and the "
-             "memory of each stage's worker, and end")
+        help="print the model, the learning rate, and the plan and memory of each stage for --devices "
+             "pipe_<pipelines>_<stages>, then exit; the workers need not be started")
     add("--max-rows", type=int, default=0, help="use only the first rows of the data (0 = all)")
     training.add_options(parser)
     chimera_flags.add_also(parser)
@@ -140,7 +140,7 @@ def show_plan(args: argparse.Namespace) -> None:
 
     grid = re.fullmatch(r"pipe_(\d+)_(\d+)", args.devices or "pipe_1_1")
     if grid is None or not ht.schedule.is_method(args.pipeline):
-        raise ValueError(f"--plan-only: --devices pipe_<pipelines>_<stages> and a method are wanted, got --devices "
+        raise ValueError(f"--plan-only needs --devices pipe_<pipelines>_<stages> and a method, got --devices "
                          f"{args.devices} --pipeline {args.pipeline}")
     pipelines, stages = int(grid[1]), int(grid[2])
     batch = rows_of(args, args.data, args.max_rows)

@@ -24,7 +24,7 @@ def sizes(text: str) -> tuple[int, ...]:
     """Parses layer sizes such as 256,128,64."""
     parts = text.split(",")
     if not all(part.isdecimal() and int(part) >= 1 for part in parts):
-        raise argparse.ArgumentTypeError(f"'{text}' is no list of layer sizes; write 256,128,64")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of layer sizes; write 256,128,64")
     return tuple(map(int, parts))
 
 
@@ -33,15 +33,15 @@ def options() -> training.Parser:
     parser.set_defaults(batch_size=256, learning_rate=0.02, optimizer="adagrad", weight_decay=0.0, epochs=1)
     add = parser.add_argument
     add("--data", required=True, metavar="PATH",
-        help="a file of click logs, a folder of day files, or a folder with train and val of these")
+        help="a file of click logs, a folder of day files, or a folder that contains train and val")
     add("--eval-data", metavar="PATH",
-        help="what each epoch ends with an evaluation on (default: val of --data, if it is there)")
+        help="click logs for an evaluation after each epoch (default: val of --data, if it exists)")
     add("--model", default="wide-deep", choices=list(MODELS), help="default %(default)s")
     add("--hash-size", type=int, default=10000, metavar="N",
         help="rows of the embedding table for each of the 26 columns; categories are taken modulo N (default %(default)s)")
     add("--embedding-width", type=int, default=16, metavar="N", help="numbers per row of the table (default %(default)s)")
     add("--tables", default="worker", choices=PLACEMENTS,
-        help="where embedding tables lie: on the worker of their stage, or on the parameter servers of heturun, through a "
+        help="where embedding tables are kept: on the worker of their stage, or on heturun's parameter servers, with a "
              "cache (default %(default)s)")
     add("--hidden", type=sizes, default=(256, 128, 64), metavar="N,N,…", help="hidden layers (default 256,128,64)")
     add("--warmup-steps", type=int, default=0, help="updates of linear warm-up (default %(default)s)")

@@ -28,14 +28,14 @@ def options() -> training.Parser:
     parser.set_defaults(batch_size=16, learning_rate=3e-4, optimizer="adamw", weight_decay=0.1, epochs=1)
     add = parser.add_argument
     add("--data", required=True, metavar="TEXT", help="a text file, or a folder of *.txt")
-    add("--eval-data", metavar="TEXT", help="text that each epoch ends with an evaluation on (default: none)")
+    add("--eval-data", metavar="TEXT", help="text for an evaluation after each epoch (default: none)")
     add("--vocabulary", metavar="FILE", help="a tokenizer.json, read by Hugging Face's tokenizers (default: bytes)")
-    add("--family", choices=sorted(FAMILIES), help="of the model (default: what the config.json of --model says, else gpt)")
+    add("--family", choices=sorted(FAMILIES), help="model family (default: that of the config.json of --model, else gpt)")
     add("--model", default="tiny",
         help="sizes by name (gpt: tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl; llama: tiny, 7b), or a Hugging Face "
              "config.json or its folder (default %(default)s)")
     add("--weights", metavar="FILE.safetensors",
-        help="what the model starts from, under Hugging Face's names: a file, the index of sharded files, or a folder")
+        help="initial weights, with Hugging Face's names: a file, the index of sharded files, or a folder")
     add("--length", type=int, default=0, metavar="T", help="tokens per row; 0: the model's positions, at most 128 (default)")
     add("--warmup-steps", type=int, default=100, help="updates of linear warm-up (default %(default)s)")
     training.add_options(parser)
@@ -63,7 +63,7 @@ def build(args: argparse.Namespace) -> ht.Executor:
     sizes = {} if args.weights else {"vocab_size": vocabulary.size}
     model = FAMILIES[family_of(args)].from_config(args.model, **sizes)
     if model.config.vocab_size < vocabulary.size:
-        raise ValueError(f"--vocabulary has {vocabulary.size} tokens, the model {model.config.vocab_size}")
+        raise ValueError(f"--vocabulary has {vocabulary.size} tokens, but the model only {model.config.vocab_size}")
     args.length = args.length or min(model.positions, 128)
     data = ht.text.Text(args.data, args.batch_size, args.length, vocabulary, seed=args.seed)
     loss = model.loss(data)

@@ -30,13 +30,13 @@ def options() -> training.Parser:
         help="imagenet: any folders with a sub-folder per class (default %(default)s)")
     add("--model", default="resnet18", choices=list(CONFIGS), help="default %(default)s")
     add("--data", metavar="PATH",
-        help="cifar100: its file or folder; imagenet: the folder that has train and val, by default IMAGENET_TRAIN_ROOT "
-        "and IMAGENET_VAL_ROOT")
-    add("--size", type=int, default=224, help="imagenet: height and width that images get (default %(default)s)")
+        help="cifar100: its file or folder; imagenet: the folder with train and val (default: IMAGENET_TRAIN_ROOT and "
+        "IMAGENET_VAL_ROOT)")
+    add("--size", type=int, default=224, help="imagenet: height and width to which images are scaled (default %(default)s)")
     add("--schedule", default="sd-pipe", choices=["sd-pipe", "constant", "linear", "cosine", "plateau"],
-        help="of the learning rate after warm-up; sd-pipe: x 0.2 every 30 epochs on imagenet, x 0.1 every 60 on cifar100; "
+        help="learning rate after warm-up; sd-pipe: x 0.2 every 30 epochs on imagenet, x 0.1 every 60 on cifar100; "
         "plateau: x 0.1 when the evaluated loss has not fallen for 10 epochs (default %(default)s)")
-    add("--warmup-epochs", type=float, default=1.0, help="of linear warm-up (default %(default)s)")
+    add("--warmup-epochs", type=float, default=1.0, help="epochs of linear warm-up (default %(default)s)")
     training.add_options(parser)
     return parser
 

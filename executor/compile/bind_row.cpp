@@ -36,7 +36,8 @@ class Binder {
     action.instr = instr;
     if (is_send(instr.kind) || is_recv(instr.kind)) {
       const int far = graph_.peer(instr);
-      if (far < 0) fail(Code::Plan, "{}: no edge of the plan has this part", to_string(instr));
+      if (far < 0)
+        fail(Code::Plan, "{}: the plan has no edge for this part of a message", to_string(instr));
       action.peer = first_ + graph_.worker(far);
       action.tag_stage = is_send(instr.kind) ? instr.stage : far;
       action.tag_part = instr.part;
@@ -56,7 +57,7 @@ class Binder {
 
   std::vector<int> group(const Instr& reduce) const {
     const int width = static_cast<int>(lowered_.workers.size());
-    const bool alone = lowered_.lowering.average_weights;  // this pipeline shares no gradient
+    const bool alone = lowered_.lowering.averages();  // this pipeline shares no gradient
     // Adds in the order of pipelines, and of replicas within a pipeline, which is the order of
     // their micro-batches.
     std::vector<int> members = reductions_.members(reduce);
@@ -120,7 +121,8 @@ std::string describe(const Instr& instr, int step) {
 Row bind_row(const Schedule& lowered, int global_worker, int pipelines) {
   const int width = static_cast<int>(lowered.workers.size());
   require(pipelines >= 1 && global_worker >= 0 && global_worker < width * pipelines,
-          "worker {} of a plan of {} workers x {} pipelines", global_worker, width, pipelines);
+          "worker {} does not exist in a plan of {} workers x {} pipelines", global_worker, width,
+          pipelines);
   const int first = global_worker / width * width;  // first worker of the pipeline
   const Binder binder(lowered, first, pipelines);
   const Program& program = lowered.workers[global_worker - first];
@@ -144,7 +146,8 @@ Row bind_row(const Schedule& lowered, int global_worker, int pipelines) {
   const int cycle = StageGraph(lowered, /*lowered=*/true).cycle();
   if (row.repeat > 0 && row.shift % cycle != 0)
     fail(Code::Plan,
-         "the body of worker {} raises its micro-batches by {}, but its peers recur after {}",
+         "worker {}: a repetition of the body advances micro-batches by {}, which is not a "
+         "multiple of {}, the cycle of its peers",
          global_worker - first, row.shift, cycle);
   // Half micro-batches have their own ids; a synchronous plan has a single step in any case.
   row.micros_per_step = lowered.steps > 1 ? lowered.micro_batches : 0;

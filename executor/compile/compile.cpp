@@ -79,7 +79,8 @@ class StageCompiler {
     if (nodes_.factors.empty()) return;
     if (options_.half_backward)
       fail(Code::Unsupported,
-           "K-FAC reads whole micro-batches, and this plan's backwards run halves");
+           "K-FAC needs whole micro-batches, but this plan runs backward passes on half "
+           "micro-batches; use another method or --concat");
     for (const NodeId n : nodes_.factors) {
       const StageParameter& factor = parameter_of(n);
       const bool inputs = factor.role == Parameter::Role::InputFactor;
@@ -94,7 +95,7 @@ class StageCompiler {
       if (g.gradient != graph_.nodes[factor].outputs[0]) continue;
       return plan_.parameters[plan_.uses[use_index(g)].parameter];
     }
-    fail(Code::Internal, "node '{}' makes no factor", graph_.nodes[factor].name);
+    fail(Code::Internal, "node '{}' does not compute a K-FAC factor", graph_.nodes[factor].name);
   }
 
   // Returns every function of the plan.
@@ -214,7 +215,7 @@ class StageCompiler {
     const auto it = local.find(v);
     if (it != local.end()) return it->second;
     if (!placement_.has(v)) {
-      fail(Code::Internal, "stage {}: value {} of node '{}' is read where it does not live",
+      fail(Code::Internal, "stage {}: value {} of node '{}' is read but has no location",
            options_.stage, v, graph_.producer(v).name);
     }
     return placement_.place(v);
@@ -405,9 +406,9 @@ StagePlan compile_stage(const Graph& graph, const CompileOptions& options) {
   const auto& first = options.first_block;
   check_cut(graph, first);
   require(options.stage >= 0 && options.stage < static_cast<int>(first.size()),
-          "stage {} of {} does not exist", options.stage, first.size());
+          "stage {} does not exist; the model has {} stages", options.stage, first.size());
   require(!options.half_backward || options.micro_batch > 1,
-          "micro-batches of {} sample have no halves: choose a larger batch size",
+          "micro-batches of {} sample cannot be split into halves; choose a larger batch size",
           options.micro_batch);
   return StageCompiler(graph, options).compile();
 }

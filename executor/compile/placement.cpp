@@ -65,8 +65,8 @@ Loc StagePlacement::halved(ValueId v, Loc loc) const {
   const bool mixed = !any && nodes.made_by(v, Phase::Forward);
   if (mixed || (any && !first))
     fail(Code::Unsupported,
-         "'{}' of a micro-batch, {}, does not fall into halves; half micro-batches want a model "
-         "whose samples do not meet (no batch norm)",
+         "the output of '{}', {}, cannot be split into half micro-batches; they need a model that "
+         "computes each sample independently (no batch norm)",
          graph_.producer(v).name, to_string(type));
   if (any) loc.half = tensor_bytes(type, backward_batch());
   return loc;

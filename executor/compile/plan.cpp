@@ -29,7 +29,8 @@ std::string to_string(const MemoryPlan& m) {
       mib(m.boundaries), mib(m.feeds), mib(m.scratch),
       m.factor_scratch > 0 ? fmt::format(" (K-FAC {:.1f})", mib(m.factor_scratch)) : "",
       mib(m.peak()),
-      m.ahead > 0 ? fmt::format(", fields of the next step {:.1f} beside it", mib(m.ahead)) : "");
+      m.ahead > 0 ? fmt::format(", plus {:.1f} MiB for fields of the next step", mib(m.ahead))
+                  : "");
 }
 
 std::int64_t WorkerMemory::peak() const {
@@ -49,7 +50,7 @@ std::string to_string(const WorkerMemory& memory) {
   std::string text;
   for (const auto& [stage, plan] : memory.stages)
     text += fmt::format("stage {}: {}; ", stage, to_string(plan));
-  return text + fmt::format("all {:.1f} MiB", static_cast<double>(memory.peak()) / (1 << 20));
+  return text + fmt::format("total {:.1f} MiB", static_cast<double>(memory.peak()) / (1 << 20));
 }
 
 }  // namespace hetu

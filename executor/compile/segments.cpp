@@ -24,9 +24,8 @@ void check_cut(const Graph& graph, const Cut& cut) {
   require(!cut.empty() && cut[0] == 0, "the first stage must start at block 0");
   for (std::size_t s = 0; s < cut.size(); ++s) {
     require(cut[s] < graph.blocks && (s == 0 || cut[s] > cut[s - 1]),
-            "stage {} starts at block {}, but blocks are 0..{} and stages must ascend; the model's "
-            "cut-points allow at "
-            "most {} stages",
+            "stage {} starts at block {}, but the first blocks of stages must ascend and lie "
+            "between 0 and {}; the model's cut-points allow at most {} stages",
             s, cut[s], graph.blocks - 1, graph.blocks);
   }
 }

@@ -24,35 +24,33 @@ std::vector<NodeId> readers_of(const Graph& graph, ValueId value) {
 const Node& lookup_of(const Graph& graph, const Parameter& table) {
   const std::vector<NodeId> readers = readers_of(graph, table.value);
   const bool one = readers.size() == 1 && graph.nodes[readers[0]].op == "embedding";
-  const std::string found = readers.empty() ? "nothing"
+  const std::string found = readers.empty() ? "no node"
                                             : fmt::format("{} '{}'", graph.nodes[readers.back()].op,
                                                           graph.nodes[readers.back()].name);
   require(one,
-          "table '{}' lies on parameter servers, where one embedding may look rows up and nothing "
-          "else may read it; it is read by {}{}",
-          table.name, found, readers.size() > 1 ? " and more" : "");
+          "table '{}' is on parameter servers, so it must be read by one embedding and nothing "
+          "else; it is read by {}{}",
+          table.name, found, readers.size() > 1 ? " and other nodes" : "");
   return graph.nodes[readers[0]];
 }
 
 // Checks that every reader of the ids accepts row numbers of windows.
 void check_ids(const Graph& graph, const Parameter& table, ValueId ids) {
   const Node& from = graph.producer(ids);
-  require(
-      from.op == "placeholder",
-      "table '{}' lies on parameter servers, so its ids must be a field of the data, not made by "
-      "{} '{}'",
-      table.name, from.op, from.name);
+  require(from.op == "placeholder",
+          "table '{}' is on parameter servers, so its ids must be a field of the data, but {} '{}' "
+          "computes them",
+          table.name, from.op, from.name);
   for (const NodeId n : readers_of(graph, ids)) {
     const Node& reader = graph.nodes[n];
     bool served = reader.op == "embedding_grad";
     if (reader.op == "embedding")
       for (const Parameter& p : graph.parameters)
         served = served || (p.served && p.value == reader.inputs[0]);
-    require(
-        served,
-        "field '{}' holds the ids of table '{}' on parameter servers, and {} '{}' reads it, too: "
-        "give that a field of its own",
-        from.name, table.name, reader.op, reader.name);
+    require(served,
+            "field '{}' holds the ids of table '{}' on parameter servers, but {} '{}' also reads "
+            "it; give that node a separate field",
+            from.name, table.name, reader.op, reader.name);
   }
 }
 
@@ -80,7 +78,8 @@ Graph with_windows(const Graph& graph, std::int64_t samples, std::vector<ServedT
       if (use.parameter != served.parameter) continue;
       Node& made = out.nodes[graph.values[use.gradient].producer];
       require(made.op == "embedding_grad",
-              "table '{}' lies on parameter servers, but its gradient is made by {} '{}'",
+              "table '{}' is on parameter servers, but its gradient is computed by {} '{}' instead "
+              "of an embedding",
               table.name, made.op, made.name);
       made.attrs.set("rows", served.window);
       out.values[use.gradient].type.shape[0] = served.window;

@@ -136,7 +136,7 @@ std::vector<ValueId> StageNodes::read_sources(const char* op) const {
 int StageNodes::tied_pair(const StageParameter& p) const {
   if (p.other_stages.size() > 1) {
     fail(Code::Unsupported,
-         "parameter '{}' is used by {} stages; a weight can be tied between two stages at most",
+         "parameter '{}' is used by {} stages; at most two stages can share a tied weight",
          graph_.parameters[p.parameter].name, p.other_stages.size() + 1);
   }
   const int other = p.other_stages[0];

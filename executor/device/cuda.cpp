@@ -37,18 +37,18 @@ using cuda::OwnedEvent;
 int gpu_number() {
   static const int chosen = [] {
     int gpus = 0;
-    check(cudaGetDeviceCount(&gpus), "count of the cards");
+    check(cudaGetDeviceCount(&gpus), "counting the GPUs");
     const int one = env().local_worker % std::max(gpus, 1);
     cudaDeviceProp about;
-    check(cudaGetDeviceProperties(&about, one), "properties of the card");
-    log(Level::Info, "device cuda: card {} of {}, {}, {} MiB", one, gpus, about.name,
+    check(cudaGetDeviceProperties(&about, one), "reading the properties of the GPU");
+    log(Level::Info, "device cuda: GPU {} of {}, {}, {} MiB", one, gpus, about.name,
         about.totalGlobalMem >> 20);
     return one;
   }();
   return chosen;
 }
 
-void use_gpu() { check(cudaSetDevice(gpu_number()), "use of the card"); }
+void use_gpu() { check(cudaSetDevice(gpu_number()), "selecting the GPU"); }
 
 class CudaQueue final : public Queue {
  public:
@@ -59,18 +59,18 @@ class CudaQueue final : public Queue {
   explicit CudaQueue(Use use) : Queue(/*at_once=*/false) {
     use_gpu();
     int least = 0, most = 0;
-    check(cudaDeviceGetStreamPriorityRange(&least, &most), "priorities of streams");
+    check(cudaDeviceGetStreamPriorityRange(&least, &most), "reading the priorities of streams");
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
                                        use == Use::Messages ? most : least),
-          "stream");
+          "creating a stream");
     kernel_context_.stream = stream;
     check(cudaHostAlloc(reinterpret_cast<void**>(&fault_), sizeof(cuda::Fault),
                         cudaHostAllocMapped | cudaHostAllocPortable),
-          "pinned memory");
+          "allocating pinned memory");
     *fault_ = cuda::Fault();
     check(cudaHostGetDevicePointer(reinterpret_cast<void**>(&kernel_context_.fault), fault_, 0),
-          "pinned memory");
+          "mapping pinned memory");
     if (use == Use::Compute) prepare_products();
     if (use != Use::Messages) staging_ = std::make_unique<cuda::Staging>();
     downloads_ = std::make_unique<cuda::Downloads>();
@@ -107,7 +107,7 @@ class CudaQueue final : public Queue {
     const std::lock_guard lock(mutex_);
     use_gpu();
     std::shared_ptr<std::remove_pointer_t<cudaEvent_t>> event = make_event();
-    check(cudaEventRecord(event.get(), cuda_stream()), "event");
+    check(cudaEventRecord(event.get(), cuda_stream()), "recording an event");
     return event;
   }
   void after(const Mark& mark) override {
@@ -115,7 +115,7 @@ class CudaQueue final : public Queue {
     const std::lock_guard lock(mutex_);
     use_gpu();
     check(cudaStreamWaitEvent(cuda_stream(), static_cast<cudaEvent_t>(mark.get()), 0),
-          "wait for a stream");
+          "waiting for an event");
   }
 
   bool repeat(const std::string& key, const std::function<void()>& give) override {
@@ -135,7 +135,7 @@ class CudaQueue final : public Queue {
   /// Zeroes newly allocated memory, after earlier work.
   void clear(void* memory, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
-    check(cudaMemsetAsync(memory, 0, bytes, cuda_stream()), "clear");
+    check(cudaMemsetAsync(memory, 0, bytes, cuda_stream()), "clearing memory");
   }
 
  private:
@@ -151,7 +151,7 @@ class CudaQueue final : public Queue {
     const std::lock_guard lock(mutex_);
     use_gpu();
     OwnedEvent event = spare_event();
-    check(cudaEventRecord(event.get(), cuda_stream()), "event");
+    check(cudaEventRecord(event.get(), cuda_stream()), "recording an event");
     {
       const std::lock_guard waiting(waiting_mutex_);
       waiting_.push_back({std::move(event), coming, downloads_->taken(), recovers});
@@ -164,9 +164,9 @@ class CudaQueue final : public Queue {
 
   void prepare_products() {
     check(cudaMalloc(&kernel_context_.workspace, static_cast<std::size_t>(cuda::kWorkspaceBytes)),
-          "workspace");
+          "allocating the workspace");
     cublasLtHandle_t multiplier = nullptr;
-    check(cublasLtCreate(&multiplier), "start of cuBLASLt");
+    check(cublasLtCreate(&multiplier), "creating the handle");
     kernel_context_.multiplier = multiplier;
   }
 
@@ -202,7 +202,7 @@ class CudaQueue final : public Queue {
                             direction == CopyDirection::Within ? cudaMemcpyDeviceToDevice
                                                                : cudaMemcpyDeviceToHost,
                             cuda_stream()),
-            "copy");
+            "copying memory");
   }
 
   OwnedEvent spare_event() {
@@ -225,7 +225,7 @@ class CudaQueue final : public Queue {
       lock.unlock();
       try {
         use_gpu();
-        check(cudaEventSynchronize(next.event.get()), "a kernel");
+        check(cudaEventSynchronize(next.event.get()), "running a kernel");
         if (next.recovers) {
           error = nullptr;
           *fault_ = cuda::Fault();
@@ -281,7 +281,7 @@ class Cuda final : public Device {
   std::string gpu_id() const override {
     use_gpu();
     cudaDeviceProp about;
-    check(cudaGetDeviceProperties(&about, gpu_number()), "properties of the card");
+    check(cudaGetDeviceProperties(&about, gpu_number()), "reading the properties of the GPU");
     std::string name = "GPU-";
     for (const char byte : about.uuid.bytes)
       name += fmt::format("{:02x}", static_cast<unsigned char>(byte));
@@ -298,7 +298,7 @@ class Cuda final : public Device {
       let_go(cudaGetLastError());  // reported by returning null
       return nullptr;
     }
-    check(status, "memory");
+    check(status, "allocating memory");
     queue_.clear(memory, size);
     return static_cast<std::byte*>(memory);
   }
@@ -318,24 +318,25 @@ std::string ask_driver() {
   int gpus = 0, driver = 0;
   const cudaError_t status = cudaGetDeviceCount(&gpus);
   if (status == cudaErrorInsufficientDriver) {
-    check(cudaDriverGetVersion(&driver), "version of the driver");
+    check(cudaDriverGetVersion(&driver), "reading the version of the driver");
     if (driver == 0) return "no GPU was found: this machine has no NVIDIA driver";
-    return fmt::format("the NVIDIA driver is of CUDA {}, this build wants {}.0 or later",
+    return fmt::format("the NVIDIA driver supports CUDA {}, but this build needs {}.0 or later",
                        in_words(driver), CUDART_VERSION / 1000);
   }
   if (status != cudaSuccess)
     return fmt::format("no GPU that CUDA can use was found: {}", cudaGetErrorString(status));
   if (gpus == 0) return "no GPU was found";
   cudaDeviceProp about;
-  check(cudaGetDeviceProperties(&about, env().local_worker % gpus), "properties of the card");
+  check(cudaGetDeviceProperties(&about, env().local_worker % gpus),
+        "reading the properties of the GPU");
   const int capability = about.major * 10 + about.minor;
   if (cuda::has_code_for(capability, cuda::compiled_for())) return "";
   if (capability < cuda::kLeastCapability)
-    return fmt::format("the card {} is of compute capability {}, and kernels are written for {} on",
+    return fmt::format("the GPU {} has compute capability {}, but Hetu needs {} or later",
                        about.name, capability, cuda::kLeastCapability);
   return fmt::format(
-      "the card {} is of compute capability {}, and this build's kernels are for {}; configure "
-      "with -DHETU_CUDA_ARCHITECTURES={}",
+      "the GPU {} has compute capability {}, but this build's kernels are for {}; configure with "
+      "-DHETU_CUDA_ARCHITECTURES={}",
       about.name, capability, cuda::compiled_for(), capability);
 }
 

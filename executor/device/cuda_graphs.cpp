@@ -13,7 +13,7 @@ namespace hetu::cuda {
 bool Graphs::repeat(const std::string& key, const std::function<void()>& give,
                     cudaStream_t stream) {
   if (recorded_.size() >= kMost && recorded_.count(key) == 0) {
-    refuse(fmt::format("{} are kept already", kMost));
+    refuse(fmt::format("the limit of {} graphs is reached", kMost));
     give();
     return false;
   }
@@ -24,14 +24,14 @@ bool Graphs::repeat(const std::string& key, const std::function<void()>& give,
     give();
     return false;
   }
-  check(cudaGraphLaunch(one.graph.get(), stream), "launch of a graph");
+  check(cudaGraphLaunch(one.graph.get(), stream), "launching a graph");
   if (repeats) ++repeated_;
   return repeats;
 }
 
 // Captures the work that `give` gives; nothing runs during the capture.
 bool Graphs::record(Recorded& to, const std::function<void()>& give, cudaStream_t stream) {
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "starting a capture");
   std::string problem;
   try {
     give();
@@ -58,8 +58,8 @@ bool Graphs::record(Recorded& to, const std::function<void()>& give, cudaStream_
 void Graphs::refuse(const std::string& why) {
   if (!std::exchange(reported_, true))
     log(Level::Warning,
-        "device cuda: not every function of a stage is a CUDA graph: {}; its kernels are launched "
-        "one by one",
+        "device cuda: a function of a stage could not be recorded as a CUDA graph: {}; its kernels "
+        "are launched one by one",
         why);
 }
 

@@ -16,13 +16,15 @@ namespace hetu::cuda {
 OwnedEvent make_event() {
   cudaEvent_t event = nullptr;
   // Waiting threads sleep. Times are taken on the host.
-  check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming), "event");
+  check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming),
+        "creating an event");
   return OwnedEvent(event);
 }
 
 Staging::Staging() {
   for (Piece& piece : pieces_) {
-    check(cudaMallocHost(reinterpret_cast<void**>(&piece.memory), kBytes), "pinned memory");
+    check(cudaMallocHost(reinterpret_cast<void**>(&piece.memory), kBytes),
+          "allocating pinned memory");
     piece.free = make_event();
   }
 }
@@ -38,10 +40,11 @@ void Staging::upload(std::byte* to, const std::byte* from, std::int64_t bytes,
     next_ = (next_ + 1) % pieces_.size();
     const std::int64_t some = std::min(bytes, kBytes);
     const auto size = static_cast<std::size_t>(some);
-    check(cudaEventSynchronize(piece.free.get()), "wait for pinned memory");
+    check(cudaEventSynchronize(piece.free.get()), "waiting for pinned memory");
     copy_in_parallel(piece.memory, from, some);
-    check(cudaMemcpyAsync(to, piece.memory, size, cudaMemcpyHostToDevice, stream), "upload");
-    check(cudaEventRecord(piece.free.get(), stream), "event");
+    check(cudaMemcpyAsync(to, piece.memory, size, cudaMemcpyHostToDevice, stream),
+          "copying to the GPU");
+    check(cudaEventRecord(piece.free.get(), stream), "recording an event");
     to += some;
     from += some;
     bytes -= some;
@@ -49,7 +52,7 @@ void Staging::upload(std::byte* to, const std::byte* from, std::int64_t bytes,
 }
 
 Downloads::Downloads() {
-  check(cudaMallocHost(reinterpret_cast<void**>(&memory_), kRoom), "pinned memory");
+  check(cudaMallocHost(reinterpret_cast<void**>(&memory_), kRoom), "allocating pinned memory");
 }
 
 Downloads::~Downloads() { let_go(cudaFreeHost(memory_)); }
@@ -59,7 +62,8 @@ bool Downloads::take(std::byte* to, const void* from, std::size_t bytes, cudaStr
   if (in_flight_ == 0) used_ = 0;
   if (bytes > kMost || bytes > kRoom - used_) return false;
   std::byte* const through = memory_ + used_;
-  check(cudaMemcpyAsync(through, from, bytes, cudaMemcpyDeviceToHost, stream), "download");
+  check(cudaMemcpyAsync(through, from, bytes, cudaMemcpyDeviceToHost, stream),
+        "copying from the GPU");
   used_ = std::min(kRoom, (used_ + bytes + kAligned - 1) / kAligned * kAligned);
   ++in_flight_;
   taken_.push_back({to, through, bytes});

@@ -143,7 +143,8 @@ void DeviceSpan::add(const float* from) const {
   const float* there = from;
   if (!device->in_host_memory()) {
     room = device->alloc(bytes());
-    require(room != nullptr, "device {} has no {} bytes for an average", device->name(), bytes());
+    require(room != nullptr, "device {} cannot allocate {} bytes for an average", device->name(),
+            bytes());
     device->queue().upload(room.get(), from, bytes());
     there = reinterpret_cast<const float*>(room.get());
   }

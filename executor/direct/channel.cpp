@@ -80,8 +80,8 @@ std::byte* Channel::room(std::int64_t bytes) {
   room_.reset();
   room_ = device_.alloc(bytes);
   room_bytes_ = room_ ? bytes : 0;
-  require(room_ != nullptr, "{}: device {} has no {} bytes for {}", name_, device_.name(), bytes,
-          "pieces of the others");
+  require(room_ != nullptr, "{}: device {} cannot allocate {} bytes for {}", name_, device_.name(),
+          bytes, "the chunks of other workers");
   device_.queue().record().wait();  // zeros are written by that queue
   return room_.get();
 }
@@ -93,7 +93,7 @@ void Channel::serve() {
     queue_->take_thread();
     work_until_stopped();
     if (group_ && pending_.empty() && put_.empty()) group_->finish(kPatience_s);
-    why = std::make_exception_ptr(Error(Code::Comm, name_ + " were given up"));
+    why = std::make_exception_ptr(Error(Code::Comm, name_ + " were aborted"));
   } catch (...) {
     why = std::current_exception();
   }
@@ -198,7 +198,7 @@ void Channel::put(std::list<Piece>::iterator at) {
   piece.work.ready.wait();
   if (leads()) {
     if (next_ == 0 && library_.get_unique_id(&id_) != comm::kNcclSuccess)
-      fail(Code::Comm, "{}: NCCL gave no id", name_);
+      fail(Code::Comm, "{}: ncclGetUniqueId failed", name_);
     piece.answer = {next_, id_};
     for (const int member : members_)
       if (member != leader_)

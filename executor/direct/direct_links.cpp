@@ -22,8 +22,8 @@ Channel& DirectLinks::channel(const Key& key) {
   if (!one) {
     const std::string name =
         key.is_sum
-            ? fmt::format("gradient sums of workers {} by NCCL", fmt::join(key.members, ", "))
-            : fmt::format("messages of worker {} to worker {} by NCCL", key.leader,
+            ? fmt::format("gradient sums of workers {} over NCCL", fmt::join(key.members, ", "))
+            : fmt::format("messages from worker {} to worker {} over NCCL", key.leader,
                           key.members[key.members[0] == key.leader ? 1 : 0]);
     one = std::make_unique<Channel>(transport_, library_, device_, key.members, key.leader, name);
   }
@@ -37,7 +37,7 @@ std::unique_ptr<DirectMeans> DirectLinks::means() const {
 Event DirectLinks::move(bool is_send, int peer, const Channel::Work& work, void* data,
                         std::size_t bytes) {
   const int me = transport_.worker();
-  require(peer != me, "worker {}: a message to itself needs no link", me);
+  require(peer != me, "worker {}: a worker cannot send a message to itself", me);
   Channel::Work whole = work;
   whole.put = [move = comm::NcclMove{is_send, peer, data, bytes}](comm::NcclGroup& group,
                                                                   Queue& queue) {
@@ -72,8 +72,8 @@ Event DirectLinks::sum(const comm::Group& group, comm::Tag tag, float* data, std
 std::int64_t DirectLinks::wait(const Event& event, comm::WaitPurpose what) const {
   const double timeout_s = transport_.options().timeout_s;
   if (!event.wait_for(timeout_s))
-    fail(Code::Timeout, "worker {} waited {:g} s for {}, which goes by NCCL", transport_.worker(),
-         timeout_s, what.text());
+    fail(Code::Timeout, "worker {} waited {:g} s for {} over NCCL", transport_.worker(), timeout_s,
+         what.text());
   try {
     return event.wait();
   } catch (const Error& e) {

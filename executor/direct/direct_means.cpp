@@ -31,8 +31,8 @@ std::byte* DirectMeans::room(std::int64_t bytes) {
   room_.reset();
   room_ = device_.alloc(bytes);
   room_bytes_ = room_ ? bytes : 0;
-  require(room_ != nullptr, "device {} has no {} bytes for pieces of an average", device_.name(),
-          bytes);
+  require(room_ != nullptr, "device {} cannot allocate {} bytes for the chunks of an average",
+          device_.name(), bytes);
   device_.queue().record().wait();  // zeros are written by that queue
   return room_.get();
 }

@@ -57,7 +57,7 @@ void put_sum(const DirectSum& sum, const TensorKernels& kernels, std::byte* in,
     add(back, true, peer, own);
     add(back, false, peer, part_of(sum, p));
   }
-  group.exchange(there, queue.stream(), "pieces of a sum");
+  group.exchange(there, queue.stream(), "chunks of a sum");
   // Adds into the first member's shard, because the sum begins with it; every other shard is only
   // read.
   if (own.elements > 0)

@@ -63,8 +63,7 @@ void NcclGroup::abort() {
 
 int NcclGroup::rank_of(int worker) const {
   const auto at = std::find(group_.begin(), group_.end(), worker);
-  require(at != group_.end(),
-          "worker {}: worker {} is not in the group of {} workers that exchange by NCCL",
+  require(at != group_.end(), "worker {}: worker {} is not in this NCCL group of {} workers",
           transport_.worker(), worker, group_.size());
   return static_cast<int>(at - group_.begin());
 }
@@ -111,7 +110,7 @@ void NcclGroup::until_launched(WaitPurpose what) {
 void NcclGroup::check_alive(WaitPurpose what) {
   if (ends_.given_up != nullptr && ends_.given_up->load()) abort();
   if (comm_ == nullptr)
-    fail(Code::Comm, "worker {} in {}: NCCL: the communicator was given up", transport_.worker(),
+    fail(Code::Comm, "worker {} in {}: NCCL: the communicator was aborted", transport_.worker(),
          what.text());
 }
 
@@ -147,7 +146,7 @@ void NcclGroup::wait(const std::function<bool()>& done, WaitPurpose what) {
     look(what);
     if (now_ns() - begin > limit) {
       abort();
-      fail(Code::Timeout, "worker {} waited {:g} s for {} by NCCL with workers {}",
+      fail(Code::Timeout, "worker {} waited {:g} s for {} over NCCL with workers {}",
            transport_.worker(), timeout_s, what.text(), fmt::join(group_, ", "));
     }
     pause();
@@ -158,7 +157,7 @@ void NcclGroup::exchange(const std::vector<NcclMove>& moves, void* stream, WaitP
   check_alive(what);
   // Checked before the group starts: NCCL can't leave a group without ending it.
   for (const NcclMove& move : moves) {
-    require(move.peer != transport_.worker(), "worker {}: a message to itself needs no NCCL",
+    require(move.peer != transport_.worker(), "worker {}: a worker cannot send a message to itself",
             move.peer);
     static_cast<void>(rank_of(move.peer));
   }
@@ -181,7 +180,7 @@ void NcclGroup::exchange(const std::vector<NcclMove>& moves, void* stream, WaitP
 NcclGroups::NcclGroups(Transport& transport, const NcclLibrary& library, std::size_t most,
                        const std::atomic<bool>* given_up)
     : transport_(transport), library_(library), most_(most), given_up_(given_up) {
-  require(most >= 1, "communicators of NCCL that are kept: 1 or more, not {}", most);
+  require(most >= 1, "the number of NCCL communicators kept must be at least 1, got {}", most);
 }
 
 // Waits for a message. A living member answers soon.
@@ -191,7 +190,8 @@ void NcclGroups::wait(Request& request, WaitPurpose what) const {
                                                                   static_cast<double>(kSecond));
   while (!request.done() && now_ns() < limit) {
     if (given_up_->load())
-      fail(Code::Comm, "worker {} in {}: it was given up", transport_.worker(), what.text());
+      fail(Code::Comm, "worker {} in {}: the communicator was aborted", transport_.worker(),
+           what.text());
     pause();
   }
   if (!request.done()) transport_.timed_out(request, what);

@@ -66,9 +66,9 @@ std::string CallGuard::cant_undo(bool training) const {
   if (limits_.others) return "other processes or threads took part";
   if (!training) return "";
   if (limits_.asynchronous)
-    return "its plan updates weights while other micro-batches are computed";
+    return "the plan updates weights while other micro-batches are computed";
   if (limits_.kfac) return "K-FAC gathers its factors over several steps";
-  if (job_.stages.undo().has_begun_update()) return "its update had begun";
+  if (job_.stages.undo().has_begun_update()) return "the update of the weights had begun";
   return "";
 }
 

@@ -87,16 +87,16 @@ CompareSingle::CompareSingle(const Graph& graph, Trainer& run, comm::Transport& 
       log_(run.graph()),
       bitwise_(adds_in_order(run.schedule(), run.options().pipelines)) {
   require(!run.is_asynchronous(),
-          "compare-single: '{}' is asynchronous, and one process has no such weights; compare "
-          "a synchronous method",
+          "compare-single: '{}' is asynchronous, and a single process cannot compute the same "
+          "weights; use a synchronous method",
           run.schedule().method);
   require(run.options().wire == "float32",
-          "compare-single: --wire {} rounds gradient sums, and one process has none that travel; "
-          "compare without it",
+          "compare-single: --wire {} rounds gradients that are sent between workers, and a single "
+          "process sends none; remove --wire",
           run.options().wire);
   require(!has_served_tables(graph),
-          "compare-single: the model has tables on parameter servers, and one process has none; "
-          "compare with the tables on workers");
+          "compare-single: the model has tables on parameter servers, and a single process has no "
+          "servers; keep the tables on the workers");
   if (transport.worker() == 0) {
     links_ = comm::make_inproc(1);
     const TrainerOptions one = alone(run.options());
@@ -115,7 +115,7 @@ void CompareSingle::begin() {
   log_.clear();
   run_.log_state(log_, Content::Weight);
   if (single_) single_->log_state(*single_log_, Content::Weight);
-  compare(gather(run_.step()), " before it", run_.step());
+  compare(gather(run_.step()), " before the step", run_.step());
 }
 
 void CompareSingle::check(const StepResult& step, const FieldLookup& whole) {
@@ -221,7 +221,7 @@ void CompareSingle::compare(const Records& all, const std::string& when, std::in
     }
   }
   if (first)
-    fail(Code::Internal, "compare-single: step {} differs from one process{}: {}", step, when,
+    fail(Code::Internal, "compare-single: step {} differs from a single process{}: {}", step, when,
          describe(*first));
   for (const auto& [key, order] : places) HETU_ASSERT(seen[order] || run_.schedule().half_micros);
   single_log_->clear();
@@ -245,7 +245,8 @@ std::string CompareSingle::describe(const Found& found) const {
                        graph.parameters[mine.id].name, mine.stage);
   }
   return fmt::format(
-      "{}, worker {}: about {:.2g} apart, norm {:.4g}; all that one process does before is equal",
+      "{}, worker {}: the difference is about {:.2g}, the norm {:.4g}; everything that the single "
+      "process computes before it is equal",
       text, found.worker, distance(mine.sketch, found.wanted.sketch), found.wanted.sketch.norm);
 }
 
@@ -254,7 +255,8 @@ void CompareSingle::check_scalars(const StepResult& mine, const StepResult& want
     const double apart = std::abs(a - b) / std::max(1.0, std::abs(b));
     if (a == b || (!bitwise_ && apart <= kTolerance)) return;
     fail(Code::Internal,
-         "compare-single: step {} differs from one process: {} is {:.17g}, one process has {:.17g}",
+         "compare-single: step {} differs from a single process: {} is {:.17g}, but {:.17g} in the "
+         "single process",
          mine.step, name, a, b);
   };
   for (const NamedScalar& s : wanted.scalars) compare(s.name, mine.at(s.name), s.value);
@@ -264,8 +266,8 @@ void CompareSingle::check_scalars(const StepResult& mine, const StepResult& want
 std::string CompareSingle::summary() const {
   std::string how = "bit for bit";
   if (!bitwise_)
-    how +=
-        fmt::format(" but gradient sums, which are at most {:.1g} of their norm apart", farthest_);
+    how += fmt::format(" except gradient sums, which differ by at most {:.1g} of their norm",
+                       farthest_);
   return fmt::format("equal in {} step{}, {} ({} tensors)", steps_, steps_ == 1 ? "" : "s", how,
                      tensors_);
 }

@@ -134,6 +134,12 @@ CurvaturePlan CurvaturePlan::placed_anew(const Schedule& lowered, Costs by,
   return anew;
 }
 
+Feature kfac_needs() {
+  return {"K-FAC",
+          {{Trait::WorkerUpdates, "Choose --sync-method allreduce"},
+           {Trait::Flush, "Choose a method such as 1f1b, zb-h1 or chimera"}}};
+}
+
 CurvaturePlan plan_curvature(const Graph& graph, const Kfac& kfac, const Schedule& lowered,
                              const std::vector<int>& first_block, std::int64_t micro_batch) {
   CurvaturePlan plan;
@@ -143,12 +149,13 @@ CurvaturePlan plan_curvature(const Graph& graph, const Kfac& kfac, const Schedul
   how.rule = parse_fill_rule(kfac.fill);
   how.makers = parse_inverse_makers(kfac.inverses);
   const bool filled = how.rule != FillRule::After;
-  require(
-      filled || kfac.costs.empty(),
-      "costs of K-FAC are for fill best and wrap, which place its work by them; fill {} does not",
-      kfac.fill);
+  require(filled || kfac.costs.empty(),
+          "costs of K-FAC apply only to fill best and wrap, which place its work by cost, got fill "
+          "{}; remove the costs or change fill",
+          kfac.fill);
   require(filled || kfac.replan == 0,
-          "replan is of fill best and wrap, which place K-FAC's work by costs; fill {} does not",
+          "replan applies only to fill best and wrap, which place K-FAC's work by cost, got fill "
+          "{}; remove replan or change fill",
           kfac.fill);
   if (filled)
     plan.costs = kfac.costs.empty() ? costs_by_flops(graph, first_block, micro_batch)

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "executor/job/feature.h"
 #include "executor/job/run_trace.h"
 #include "executor/stage/optimizer.h"
 #include "graph/graph.h"
@@ -64,6 +65,10 @@ struct CurvaturePlan {
   /// plan_curvature.
   CurvaturePlan placed_anew(const Schedule& lowered, Costs by, std::int64_t done) const;
 };
+
+/// Returns the needs of K-FAC. It multiplies gradients once they are complete and before their
+/// global norm is known.
+Feature kfac_needs();
 
 /// Plans the K-FAC work of a job. `lowered` is the verified plan of one step, `first_block` has the
 /// first block of each model stage, and `micro_batch` is the number of samples in a micro-batch.

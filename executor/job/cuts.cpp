@@ -21,11 +21,11 @@ namespace {
 void check_no_ties(const Graph& graph, const std::vector<Cut>& cuts) {
   for (std::size_t d = 0; d < cuts.size(); ++d)
     for (const StagePair& tie : tied_stages(graph, cuts[d]))
-      fail(
-          Code::InvalidArgument,
-          "stages {} and {} of pipeline {} share a weight, but servers have each part of the model "
-          "by itself: untie it (\"tie_word_embeddings\": false), or cut elsewhere",
-          tie.first, tie.second, d);
+      fail(Code::InvalidArgument,
+           "stages {} and {} of pipeline {} share a weight, but parameter servers keep each part "
+           "of the model separately; untie the weight (\"tie_word_embeddings\": false), or cut "
+           "elsewhere",
+           tie.first, tie.second, d);
 }
 
 // Validation sums counts (masked tokens, samples) over the same stage of all pipelines, so that
@@ -35,8 +35,8 @@ void check_counts(const Graph& graph, const std::vector<Cut>& cuts) {
     const StageNodes first(graph, cuts[0], s, true);
     for (std::size_t d = 1; d < cuts.size(); ++d)
       require(StageNodes(graph, cuts[d], s, true).step_sums == first.step_sums,
-              "stage {} counts other step_sums in pipeline {} than in pipeline 0: cut so that what "
-              "divides the loss lies on the same stage of every pipeline",
+              "stage {} computes other step_sums in pipeline {} than in pipeline 0; cut the model "
+              "so that the divisor of the loss is on the same stage of every pipeline",
               s, d);
   }
 }
@@ -53,12 +53,11 @@ bool is_given(const TrainerOptions& o) {
 // Returns the cost of each block by the partition's criterion.
 std::vector<double> block_weights(const Graph& graph, const TrainerOptions& o) {
   if (o.partition.by != Partition::By::Times) return block_flops(graph);
-  require(
-      !o.block_times.empty(),
-      "--partition times: no times of blocks are known; give --costs FILE with 'blocks', or the "
-      "trace of a run (--trace FILE)");
+  require(!o.block_times.empty(),
+          "--partition times: the times of blocks are missing; give --costs FILE, where FILE has "
+          "'blocks' or is the trace of a run (--trace FILE)");
   require(static_cast<int>(o.block_times.size()) == graph.blocks,
-          "--partition times: --costs has times of {} blocks, and the model has {}",
+          "--partition times: --costs has times of {} blocks, but the model has {} blocks",
           o.block_times.size(), graph.blocks);
   return o.block_times;
 }
@@ -83,12 +82,11 @@ class LimitedCut {
                                }};
     for (;;) {
       const std::optional<Cut> cut = balance_blocks(costs, stages, devices);
-      require(
-          cut.has_value(),
-          "no cut of {} blocks into {} stages keeps each worker of pipeline {} to {} bytes; the "
-          "nearest, with stages that begin at blocks {}, needs {} bytes; use more stages, "
-          "smaller micro-batches or a method that keeps fewer activations",
-          costs.size(), stages, pipeline_, limit, fmt::join(nearest_, ", "), least_);
+      require(cut.has_value(),
+              "no cut of {} blocks into {} stages keeps every worker of pipeline {} within {} "
+              "bytes; the closest cut, with stages that begin at blocks {}, needs {} bytes; use "
+              "more stages, smaller micro-batches or a method that keeps fewer activations",
+              costs.size(), stages, pipeline_, limit, fmt::join(nearest_, ", "), least_);
       if (fits(*cut, static_cast<int>(costs.size()), limit)) return *cut;
     }
   }
@@ -130,7 +128,7 @@ TrainerOptions partitioned(const Graph& graph, const TrainerOptions& options,
                            const NeedOf& need_of) {
   if (!is_given(options)) return options;
   require(options.first_block.empty() && options.cuts.empty(),
-          "--partition {}: first blocks of stages are told, too; leave one of the two out",
+          "--partition {}: the first blocks of stages are given, too; remove one of the two",
           to_text(options.partition));
   const int stages = model_stages_of(options);
   const bool apart = options.sync_method != "ps" && options.pipelines > 1 && wants_servers(options);
@@ -138,8 +136,8 @@ TrainerOptions partitioned(const Graph& graph, const TrainerOptions& options,
   const std::int64_t limit = options.limit_bytes;
   const bool one_each = stages == options.stages && options.replicas.empty();
   require(one_each || (options.speed.empty() && limit == 0),
-          "--partition with --speed or --memory-limit is of methods that have one stage on each "
-          "worker; '{}' has {} stages on {}",
+          "--partition with --speed or --memory-limit needs a method with one stage on each "
+          "worker; '{}' has {} stages on {} workers",
           options.method, stages, width_of(options));
   TrainerOptions out = options;
   out.partition = {};
@@ -161,10 +159,11 @@ void cut_stages(const Graph& graph, int pipeline, int stages, TrainerOptions& o)
   std::vector<Cut>& cuts = o.cuts;
   if (!cuts.empty()) {
     require(static_cast<int>(cuts.size()) == o.pipelines,
-            "cuts of {} pipelines are given, the job has {}", cuts.size(), o.pipelines);
+            "cuts of {} pipelines are given, but the job has {} pipelines", cuts.size(),
+            o.pipelines);
     for (std::size_t d = 0; d < cuts.size(); ++d) {
       require(static_cast<int>(cuts[d].size()) == stages,
-              "first blocks of {} stages are given for pipeline {}, the schedule has {}",
+              "first blocks of {} stages are given for pipeline {}, but the schedule has {} stages",
               cuts[d].size(), d, stages);
       check_cut(graph, cuts[d]);
     }
@@ -174,14 +173,15 @@ void cut_stages(const Graph& graph, int pipeline, int stages, TrainerOptions& o)
   }
   if (o.first_block.empty()) o.first_block = balance_blocks(block_flops(graph), stages);
   require(static_cast<int>(o.first_block.size()) == stages,
-          "first blocks of {} stages are given, the schedule has {}", o.first_block.size(), stages);
+          "first blocks of {} stages are given, but the schedule has {} stages",
+          o.first_block.size(), stages);
 }
 
 void check_cuts(const Graph& graph, const TrainerOptions& o, const Schedule& plan, bool servers) {
   if (o.cuts.empty()) return;
   require(servers && plan.version_rule == VersionRule::Wave,
-          "pipelines that are cut each in its own way share weights over servers, by waves "
-          "(--pipeline hetpipe on 2 and more); '{}' wants all cut alike",
+          "'{}' needs the same cut in all pipelines; different cuts need weights that are shared "
+          "over servers by waves (--pipeline hetpipe with 2 or more pipelines)",
           plan.method);
   check_no_ties(graph, o.cuts);
   check_counts(graph, o.cuts);

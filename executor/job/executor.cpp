@@ -28,7 +28,8 @@ std::unique_ptr<Loader> loader_for(const Trainer& trainer, comm::Transport& link
 const void* checked(const std::vector<std::byte>& data, const std::string& field,
                     std::int64_t bytes) {
   require(static_cast<std::int64_t>(data.size()) == bytes,
-          "field '{}' of a batch has {} bytes, the model reads {}", field, data.size(), bytes);
+          "field '{}' of a batch has {} bytes, but the model reads {} bytes", field, data.size(),
+          bytes);
   return data.data();
 }
 

@@ -47,7 +47,9 @@ std::optional<CurvaturePlan> FillDrift::after(std::int64_t step, const TraceReco
   own_.clear();
   const CurvaturePlan& now = *plan_.curvature;
   if (!whole || !now.ends_at(step)) return std::nullopt;
-  const auto what = [&] { return fmt::format("the times of the cycle that step {} ends", step); };
+  const auto what = [&] {
+    return fmt::format("the times of the cycle that ends with step {}", step);
+  };
   const auto all = gather_records(
       transport_, cycle_, {comm::make_tag(kDriftTag, 0, 0, 0, static_cast<int>(step)), what});
   const Costs measured = measured_costs(all, now.cycle, now.costs);
@@ -60,12 +62,13 @@ std::optional<CurvaturePlan> FillDrift::after(std::int64_t step, const TraceReco
   const bool goes = anew_ms <= before_ms * (1 + kLonger);
   if (transport_.worker() == 0)
     log(Level::Info,
-        "step {}: {:.0f} % of the workers' time lay elsewhere than K-FAC's work was placed by, "
-        "over "
-        "the {:.0f} % of --replan; by what was measured, placed as it is a cycle has {} step(s) of "
-        "{:.1f} ms, placed anew {} of {:.1f}: {}",
+        "step {}: the shares of the workers' time differ by {:.0f} % from those that K-FAC's work "
+        "was placed by, more than --replan ({:.0f} %); by the measured times, a cycle of the "
+        "current placement has {} step(s) of {:.1f} ms, one of a new placement {} step(s) of "
+        "{:.1f} ms: {}",
         step, 100 * differs, 100 * plan_.optimizer.kfac.replan, now.cycle.steps, before_ms,
-        anew.cycle.steps, anew_ms, goes ? "placed anew" : "it stays");
+        anew.cycle.steps, anew_ms,
+        goes ? "the new placement is used" : "the current placement stays");
   return goes ? std::optional(std::move(anew)) : std::nullopt;
 }
 

@@ -21,7 +21,7 @@ NcclStatus nccl_status(const TrainerOptions& options, Device& device) {
   NcclStatus status{device.gpu_id(), why_by_host(options)};
   if (!status.problem.empty()) return status;
   if (device.in_host_memory()) {
-    status.problem = fmt::format("device {} has no memory but the host's", device.name());
+    status.problem = fmt::format("device {} has no memory of its own", device.name());
     return status;
   }
   try {
@@ -35,9 +35,9 @@ NcclStatus nccl_status(const TrainerOptions& options, Device& device) {
 // All workers evaluate the same gathered list, so that all of them choose the same route.
 std::vector<NcclStatus> gather_statuses(const NcclStatus& mine, comm::Transport& transport) {
   std::vector<NcclStatus> all;
-  for (const std::string& text :
-       gather_texts(mine.gpu_id + "\n" + mine.problem, transport,
-                    {comm::make_tag(kStartTag, 0, 0, 2, 0), "how messages of GPUs go"})) {
+  for (const std::string& text : gather_texts(
+           mine.gpu_id + "\n" + mine.problem, transport,
+           {comm::make_tag(kStartTag, 0, 0, 2, 0), "the route of messages between GPUs"})) {
     const std::size_t end = text.find('\n');
     all.push_back({text.substr(0, end), text.substr(end + 1)});
   }
@@ -80,7 +80,7 @@ std::unique_ptr<DirectLinks> open_direct(const TrainerOptions& options, comm::Tr
     fail(Code::Unsupported, "--gpu-messages nccl: {}; use --gpu-messages host", why);
   if (transport.worker() == 0)
     log(Level::Info, "messages and gradient sums between GPUs go {}",
-        why.empty() ? "by NCCL" : "through host memory: " + why);
+        why.empty() ? "over NCCL" : "through host memory: " + why);
   if (!why.empty()) return nullptr;
   auto links = std::make_unique<DirectLinks>(transport, nccl(), device);
   if (averager != nullptr && averages_go_direct(*options.averaging))

@@ -38,9 +38,9 @@ std::string overfull_host(const std::vector<WorkerNeed>& workers) {
     const Sum& sum = sums[worker.host];
     if (sum.machine == 0 || sum.needs <= sum.machine) continue;
     return fmt::format(
-        "host {} has {:.1f} GiB of memory, the plan needs {:.1f} GiB there ({} worker{}; the most, "
-        "{:.1f} GiB, worker {}); use more hosts or stages, smaller micro-batches or a method that "
-        "keeps fewer activations",
+        "host {0} has {1:.1f} GiB of memory, but the plan needs {2:.1f} GiB there ({3} worker{4}; "
+        "worker {6} needs most, {5:.1f} GiB); use more hosts or stages, smaller micro-batches or a "
+        "method that keeps fewer activations",
         worker.host, static_cast<double>(sum.machine) / kGiB, static_cast<double>(sum.needs) / kGiB,
         sum.workers, sum.workers == 1 ? "" : "s",
         static_cast<double>(workers[sum.most].needs) / kGiB, sum.most);
@@ -59,7 +59,7 @@ std::vector<WorkerNeed> gather_needs(comm::Transport& transport, std::int64_t ne
   std::vector<Said> said(workers);
   const std::vector<std::size_t> bytes(workers, sizeof(Said));
   comm::all_gather_bytes(transport, comm::everyone(transport), bytes, &mine, said.data(),
-                         {tag, "the sizes of all plans"});
+                         {tag, "the memory needs of all workers"});
   std::vector<WorkerNeed> table;
   table.reserve(said.size());
   for (int w = 0; w < workers; ++w) {
@@ -81,7 +81,9 @@ std::vector<WorkerNeed> needs_from(const std::string& text) {
     std::istringstream words(line);
     WorkerNeed w;
     if (!(words >> w.needs >> w.machine >> w.host))
-      fail(Code::Comm, "'{}' is not what a worker needs, bytes, machine and host", line);
+      fail(Code::Comm,
+           "expected the memory need of a worker (bytes, bytes of the machine, host), got '{}'",
+           line);
     workers.push_back(w);
   }
   return workers;

@@ -22,8 +22,8 @@ std::string transport_name() {
   if (name == "auto") return env().by_hand ? kSockets : "mpi";
   if (env().by_hand && name != kSockets)
     fail(Code::Config,
-         "environment variable HETU_TRANSPORT: got '{}', which needs heturun; a job started by "
-         "hand (RANK, WORLD_SIZE) or by srun has {}, or leave the variable out",
+         "environment variable HETU_TRANSPORT: got '{}', which needs heturun; for a job started by "
+         "hand (RANK, WORLD_SIZE) or by srun, set it to {} or unset it",
          name, kSockets);
   return name;
 }
@@ -32,8 +32,8 @@ std::shared_ptr<comm::Rendezvous> meet_others(const WhileWaiting& while_waiting)
   const Env& e = env();
   if (!e.by_hand && (e.hosts.size() > 1 || e.launch_name.empty()))
     fail(Code::Unsupported,
-         "HETU_TRANSPORT={} is for jobs of heturun on one host, and for jobs "
-         "started by hand; leave it out",
+         "HETU_TRANSPORT={} works only for jobs of heturun on one host and for jobs started by "
+         "hand; unset it",
          kSockets);
   comm::RendezvousOptions options;
   options.workers = e.workers / e.pipelines;

@@ -14,24 +14,22 @@
 #include "executor/device/device.h"
 #include "executor/device/threads.h"
 #include "executor/job/cuts.h"
+#include "executor/job/job_needs.h"
 #include "executor/job/precision.h"
+#include "executor/job/sharing.h"
 #include "executor/job/table_checks.h"
 #include "executor/loop/straggler_injector.h"
 #include "executor/stage/block_times.h"
 #include "executor/stage/curvature.h"
 #include "executor/stage/feeds_ahead.h"
-#include "graph/op_def.h"
 #include "graph/passes/channels_last.h"
 #include "graph/passes/fuse.h"
 #include "graph/passes/fuse_attention.h"
 #include "graph/passes/fuse_bias_grad.h"
 #include "ops/registry.h"
 #include "pipeline/cost/partition.h"
-#include "pipeline/generate/generate.h"
 #include "pipeline/ir/run_length.h"
-#include "pipeline/lower/lower.h"
-#include "pipeline/simulate/simulate.h"
-#include "pipeline/verify/verify.h"
+#include "pipeline/plan/proved_plan.h"
 
 namespace hetu {
 namespace {
@@ -58,88 +56,19 @@ Lowering lowering_of(const TrainPlan& job) {
     if (edge.second != edge.first + 1) how.extra_edges.push_back(edge);
   }
   how.tied = tied_stages(job.graph, first_block);
-  how.average_weights = job.options.averaging.has_value();
-  how.servers = job.options.servers && (job.tables.empty() || wants_servers(job.options));
-  how.staleness = job.options.staleness;
+  how.sharing = sharing_of(job.options, !job.tables.empty());
   how.reduce_scalars = !job.asynchronous;
   return how;
 }
 
-// Rejects --wire where gradients are not summed between workers: the user expects fewer bytes in
-// transit.
-void check_wire(const TrainPlan& job) {
-  if (job.options.wire == "float32") return;
-  const char* why = nullptr;
-  if (job.how.average_weights) why = "average weights";
-  if (job.how.servers) why = "share weights over servers";
-  require(why == nullptr,
-          "--wire {} is of pipelines that sum gradients, and these {}: leave it out",
-          job.options.wire, why);
-  require(
-      holds(job.lowered, Kind::ReduceGrad),
-      "--wire {} is of copies of a stage that sum gradients, and here each stage has one: leave "
-      "it out, or give devices for several pipelines",
-      job.options.wire);
-}
-
-void check_states(const TrainPlan& job) {
-  if (parse_state_dtype(job.options.state_dtype) == DType::Float32) return;
-  const char* const asked = job.options.state_dtype.c_str();
-  require(
-      optimizer_states(job.optimizer.kind) > 0,
-      "--state-dtype {}: {} keeps nothing beside a weight: leave it out, or choose an optimizer "
-      "that does, as momentum or adamw",
-      asked, optimizer_name(job.optimizer.kind));
-  require(!updates_at_servers(job.lowered) && job.tables.empty(),
-          "--state-dtype {}: parameter servers keep what the optimizer remembers{}, in float32: "
-          "leave it out, or the servers",
-          asked, job.tables.empty() ? "" : " of embedding tables");
-}
-
-void check_averaging(const TrainPlan& job) {
-  if (!job.options.averaging) return;
-  const char* method = groups::method_name(job.options.averaging->policy.method);
-  require(job.options.pipelines >= 2,
-          "{} averages the weights of pipelines, and there is 1: give devices for at least 2 "
-          "(pipe_2_{}), or leave it out",
-          method, job.options.stages);
-  require(job.asynchronous && run_grain(job.over_steps(least_steps(job.one_step))) == 1,
-          "{} needs a method whose stages update one by one without a flush, such as pipedream; "
-          "'{}' sums gradients of all pipelines once per step",
-          method, job.one_step.method);
-  for (const StagePair& tie : job.how.tied)
-    fail(Code::InvalidArgument,
-         "stages {} and {} share a weight, but {} averages each stage with other pipelines: untie "
-         "it (\"tie_word_embeddings\": false), or use one stage",
-         tie.first, tie.second, method);
-  group_policy(job.options);
-}
-
-void check_servers(const TrainPlan& job) {
+// Returns every feature of the job that needs something of the rest of it, but those that need the
+// lowered plan.
+std::vector<Feature> features_of(const TrainPlan& job) {
   const TrainerOptions& o = job.options;
-  require(job.how.servers || o.staleness == 0,
-          "--staleness {} is of pipelines that share weights over servers: --pipeline hetpipe on 2 "
-          "and more, or --sync-method ps; '{}' on {} has none",
-          o.staleness, job.one_step.method, o.pipelines);
-  if (!job.how.servers) return;
-  const bool waves = job.one_step.version_rule == VersionRule::Wave;
-  require(waves || is_elementwise(job.optimizer.kind),
-          "{} goes by the norm of whole parameters, and servers have parts of them: choose another "
-          "optimizer, or leave --sync-method ps out",
-          optimizer_name(job.optimizer.kind));
-  require(
-      waves || !job.optimizer.lazy_rows,
-      "lazy_rows is of workers' own updates, and with --sync-method ps servers make them, of every "
-      "row: leave one of the two out");
-  require(!o.averaging,
-          "'{}' shares weights over servers and cannot average them in groups, too: leave {} out",
-          job.one_step.method,
-          o.averaging->policy.method == groups::Method::PartialReduce ? "--preduce" : "--adpsgd");
-  for (const StagePair& tie : job.how.tied)
-    fail(Code::InvalidArgument,
-         "stages {} and {} share a weight, but servers have each stage by itself: untie "
-         "it (\"tie_word_embeddings\": false), or use one stage",
-         tie.first, tie.second);
+  std::vector<Feature> all = {sharing_needs(job), loss_scale_needs(o.dtype),
+                              state_dtype_needs(o.state_dtype), table_needs(job)};
+  if (has_factors(job.graph)) all.push_back(kfac_needs());
+  return all;
 }
 
 // Checks that an asynchronous plan updates once per step, so that steps count updates. With waves,
@@ -154,34 +83,6 @@ void check_updates(const Schedule& plan, const VerifyReport& report) {
   }
 }
 
-// K-FAC multiplies gradients once they are complete and before their global norm is known. That
-// needs a flush in each step.
-void check_factors(const TrainPlan& job) {
-  if (!has_factors(job.graph)) return;
-  require(!job.asynchronous,
-          "K-FAC goes with methods that update once per step, such as 1f1b, zb-h1 or chimera; '{}' "
-          "updates stage by stage",
-          job.one_step.method);
-  require(!job.how.servers,
-          "K-FAC makes its inverses in the workers, and --sync-method ps lets servers make the "
-          "updates; use --sync-method allreduce");
-}
-
-// A skipped update must be skipped by all workers, which must know it before the first of them
-// updates.
-void check_loss_scale(const TrainPlan& job) {
-  if (!wants_loss_scale(job.options.dtype)) return;
-  const std::string& dtype = job.options.dtype;
-  require(!job.asynchronous,
-          "--dtype {} goes with methods that update once per step, such as 1f1b, zb-h1 or chimera; "
-          "'{}' updates stage by stage: use bf16",
-          dtype, job.one_step.method);
-  require(!job.how.servers && job.tables.empty(),
-          "--dtype {} leaves out updates whose gradients overflow, and parameter servers know of "
-          "none: use bf16, or leave the servers out",
-          dtype);
-}
-
 // Makes the plan up to and including its verification.
 VerifyReport plan_schedule(TrainPlan& job) {
   job.one_step = job.computes(1);
@@ -192,34 +93,25 @@ VerifyReport plan_schedule(TrainPlan& job) {
   job.how = lowering_of(job);
   const int proving = proving_steps(job.one_step);
   if (job.asynchronous && !o.plan) job.many_steps = job.computes(proving);
-  check_averaging(job);
-  check_factors(job);
-  check_loss_scale(job);
-  check_tables({job.graph, job.tables, job.one_step, job.optimizer}, o);
-  check_cuts(job.graph, o, job.one_step, job.how.servers);
-  check_servers(job);
+  for (const Feature& feature : features_of(job)) check_needs(job, feature);
+  if (o.averaging) group_policy(o);
+  check_tables(job);
+  check_cuts(job.graph, o, job.one_step, job.how.has_servers());
   check_injection(o.stragglers, o.pipelines, o.pipelines * job.width());
   if (job.asynchronous && o.plan) job.many_steps = job.computes(proving);
-  job.lowered = lower(job.asynchronous ? job.many_steps : job.one_step, job.how);
-  check_wire(job);
-  check_states(job);
-  VerifyReport report = verify(job.lowered);
+  ProvedPlan proved = proved_plan(job.asynchronous ? job.many_steps : job.one_step, job.how);
+  job.lowered = std::move(proved.lowered);
+  check_needs(job, wire_needs(job));
   if (has_factors(job.graph))
     job.curvature = plan_curvature(job.graph, job.optimizer.kfac, job.lowered, o.first_block,
                                    o.batch_size / o.micro_batches);
-  return report;
+  return proved.report;
 }
 
-// Returns the number of send slots per boundary: enough for the plan to make progress, enough to
-// run without waiting in its own order, and one more for the message that is being computed.
 int send_slots(const TrainPlan& job) {
-  const Schedule& plan = job.lowered;
-  int slots = least_send_slots(plan);
-  if (!job.asynchronous) {
-    for (const Costs& costs : {Costs{}, flop_costs(job.graph, model_stages(plan))})
-      slots = std::max(slots, ample_send_slots(plan, costs));
-  }
-  return slots + 1;
+  std::vector<Costs> costs;
+  if (!job.asynchronous) costs = {Costs(), flop_costs(job.graph, model_stages(job.lowered))};
+  return send_slots_for(job.lowered, costs);
 }
 
 CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
@@ -242,7 +134,7 @@ CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
     // stay in memory.
     compile.feed_slots = std::max(1, needs.live_copies) - 1 + o.micro_batches;
   }
-  compile.weights_rest = !job.asynchronous && !o.averaging && !job.how.servers;
+  compile.weights_rest = !job.asynchronous && !o.averaging && !job.how.has_servers();
   compile.pack_weights = o.pack_weights == "once";
   compile.optimizer_states = optimizer_states(job.optimizer.kind);
   compile.state_dtype = parse_state_dtype(o.state_dtype);
@@ -299,7 +191,7 @@ void compile_stages(TrainPlan& job, const VerifyReport& report) {
     StagePlan& stage = *job.stage_plans[i];
     if (job.options.averaging)
       add_averages(*job.options.averaging, compile.state_dtype, stage.memory);
-    if (job.how.servers) add_shared(job, stage.memory);
+    if (job.how.has_servers()) add_shared(job, stage.memory);
     for (const StageParameter& p : stage.parameters) job.reads_tables |= p.served;
     job.stages.push_back(
         {placement.model_stage, static_cast<int>(i), placement.replica == 0, stage.memory.saved});

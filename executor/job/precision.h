@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "executor/job/feature.h"
 #include "graph/graph.h"
 
 namespace hetu {
@@ -25,6 +26,13 @@ bool wants_loss_scale(const std::string& dtype);
 /// the given device. Throws Unsupported, naming what the processor lacks, and InvalidArgument for
 /// features that do not support the dtype.
 Graph in_precision(const Graph& graph, const std::string& dtype, const std::string& device);
+
+/// Returns the needs of loss scaling, if the dtype uses it: all workers skip an update whose
+/// gradients overflow, and know so before the first of them updates.
+Feature loss_scale_needs(const std::string& dtype);
+
+/// Returns the needs of `--state-dtype`.
+Feature state_dtype_needs(const std::string& state_dtype);
 
 /// Returns the dtype that --state-dtype names: "float32" or "bf16".
 DType parse_state_dtype(const std::string& text);

@@ -190,8 +190,8 @@ class SharedSamples final : public RowSource {
     const auto post = [&](void* data, std::size_t bytes) {
       const int from = set_.readers[0].worker;
       const auto what = [&] {
-        return fmt::format("the next samples of '{}', which worker {} reads for all", order(),
-                           from);
+        return fmt::format("the next samples of '{}', which worker {} reads for all workers",
+                           order(), from);
       };
       comm::Transport& links = *set_.links;
       links.wait(*links.recv(from, tag(set_.me), data, bytes), what);
@@ -217,9 +217,8 @@ class SharedSamples final : public RowSource {
           });
       if (!equal) continue;
       log(Level::Warning,
-          "{}: pipelines 0 and {} get the same {} samples in the first step; each should have "
-          "samples "
-          "of its own: a step takes {} different ones ({} pipelines x {})",
+          "{}: pipelines 0 and {} get the same {} samples in the first step; each pipeline should "
+          "get different samples, {} in all per step ({} pipelines x {})",
           order(), d, options_.batch_size, options_.batch_size * slices, slices,
           options_.batch_size);
       return;
@@ -250,7 +249,7 @@ Readers::Readers(const Trainer& trainer, comm::Transport& links,
     : links_(links), pipeline_(trainer.pipeline()) {
   std::vector<std::string> own;
   for (const FeedSpec& field : trainer.fields()) own.push_back(field.name);
-  const auto what = [] { return std::string("who reads which fields"); };
+  const auto what = [] { return std::string("the fields that each worker reads"); };
   const auto gather = [&](const std::string& mine, int part) {
     return gather_texts(mine, links, {comm::make_tag(kRowsTag, 0, 0, 1 + part, 0), what});
   };
@@ -307,7 +306,7 @@ ReaderSet Readers::single(ReaderSet compared, int pipeline) const {
 }
 
 void Readers::check_same(const Loader* loader) const {
-  const auto what = [] { return std::string("which data each worker reads"); };
+  const auto what = [] { return std::string("the data that each worker reads"); };
   const std::vector<std::string> orders =
       gather_texts(loader != nullptr ? loader->position().order : "", links_,
                    {comm::make_tag(kRowsTag, 0, 0, kSameData, 0), what});

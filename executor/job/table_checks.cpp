@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "executor/sync/server_tables.h"
-#include "pipeline/ir/run_length.h"
 
 namespace hetu {
 namespace {
@@ -16,52 +15,45 @@ void refuse_cache(ps::CacheOptions given, const char* why) {
             flag_of(field), why);
 }
 
-bool has_copies(const Schedule& plan) {
-  for (const Placement& p : plan.placements)
-    if (p.replica > 0) return true;
-  return false;
+const std::string& table_name(const TrainPlan& job) {
+  return job.graph.parameters[static_cast<std::size_t>(job.tables[0].parameter)].name;
 }
 
 }  // namespace
 
-void check_tables(const TableUse& use, const TrainerOptions& o) {
-  if (use.tables.empty())
-    return refuse_cache(
-        o.cache,
-        "is of models whose embedding tables lie on parameter servers, and this one has none "
-        "there: leave it out, or put a table there (placement=\"server\")");
+Feature table_needs(const TrainPlan& job) {
+  if (job.tables.empty()) return {};
+  const char* const methods = "Choose dp, gpipe or 1f1b, or keep the table on the workers";
+  return {fmt::format("table '{}' on parameter servers", table_name(job)),
+          {{Trait::WorkerUpdates, "Leave --sync-method ps out"},
+           {Trait::Flush, methods},
+           {Trait::SingleCopies, methods},
+           {Trait::ElementwiseOptimizer,
+            "Choose another optimizer, because servers see single rows of the table"},
+           {Trait::NoClipping, "Leave clip_norm out, or keep the table on the workers"}}};
+}
+
+void check_tables(const TrainPlan& job) {
+  const TrainerOptions& o = job.options;
+  if (job.tables.empty())
+    return refuse_cache(o.cache,
+                        "needs a model with embedding tables on parameter servers, and this model "
+                        "has none: leave it "
+                        "out, or put a table on the servers (placement=\"server\")");
   if (o.cache.capacity == 0)
-    refuse_cache(o.cache,
-                 "is of a cache of rows, and none are kept: give --cache-rows N, or leave it out");
-  const std::string& name =
-      use.graph.parameters[static_cast<std::size_t>(use.tables[0].parameter)].name;
-  const std::string& method = use.one_step.method;
-  require(!is_asynchronous(use.one_step) && !wants_servers(o),
-          "table '{}' lies on parameter servers, which goes with methods whose pipelines sum "
-          "gradients once per step (dp, gpipe, 1f1b); '{}'{} does not",
-          name, method, o.sync_method == "ps" ? " with --sync-method ps" : "");
-  require(!has_copies(use.one_step),
-          "table '{}' lies on parameter servers, which goes with methods that have each stage once "
-          "in a pipeline; '{}' has copies",
-          name, method);
-  require(is_elementwise(use.optimizer.kind),
-          "table '{}' lies on parameter servers, which see the rows of a step and no whole "
-          "parameter, as {} does: choose another optimizer",
-          name, optimizer_name(use.optimizer.kind));
-  require(use.optimizer.clip_norm == 0,
-          "table '{}' lies on parameter servers, and its gradient is in no norm: leave clip_norm "
-          "out, or the table on the workers",
-          name);
+    refuse_cache(o.cache, "needs a cache of rows: give --cache-rows N, or leave it out");
+  const std::string& name = table_name(job);
   // With a push bound above 0, workers update their cached rows themselves. Only plain SGD can do
   // that without optimizer state.
-  const bool plain = use.optimizer.kind == Optimizer::Kind::Sgd && use.optimizer.l2 == 0;
+  const bool plain = job.optimizer.kind == Optimizer::Kind::Sgd && job.optimizer.l2 == 0;
   require(
       in_rounds(o.cache) || plain,
-      "--push-bound {}: workers then change the rows of '{}' that they keep by themselves, which "
-      "sgd without l2 alone can do without states: choose that, or --push-bound 0",
+      "--push-bound {}: workers then update their cached rows of '{}' without optimizer states, "
+      "which only sgd without l2 can do; choose sgd without l2, or --push-bound 0",
       o.cache.push_bound, name);
   require(o.servers.has_value(),
-          "table '{}' lies on parameter servers, and this job has none: start it by heturun", name);
+          "table '{}' is on parameter servers, but this job has no servers; start it with heturun",
+          name);
 }
 
 }  // namespace hetu

@@ -49,8 +49,8 @@ std::vector<WorkerNeed> TrainGroups::of_all_pipelines(std::vector<WorkerNeed> ow
   for (const auto& [pipeline, text] : members_->exchange(to_text(own))) {
     const std::vector<WorkerNeed> others = needs_from(text);
     if (others.size() != own.size())
-      fail(Code::Comm, "pipeline {} has {} workers, this one has {}", pipeline, others.size(),
-           own.size());
+      fail(Code::Comm, "pipeline {} has {} workers, but this pipeline has {}", pipeline,
+           others.size(), own.size());
     std::copy(others.begin(), others.end(),
               all.begin() + pipeline * static_cast<std::ptrdiff_t>(own.size()));
   }
@@ -98,7 +98,7 @@ double TrainGroups::sum(double value, int part, const char* what) {
 // Returns the same answer on every worker of the job.
 bool TrainGroups::any_asks_to_stop() {
   if (members_->may_lose()) return members_->any_raises(asks_to_stop_);
-  return sum(asks_to_stop_ ? 1 : 0, 2, "whether a worker asks to stop") > 0;
+  return sum(asks_to_stop_ ? 1 : 0, 2, "the stop requests of all workers") > 0;
 }
 
 // Returns the mean over the pipelines in this run, rounded down; the same on every worker of the
@@ -111,8 +111,7 @@ std::int64_t TrainGroups::mean_updates() {
     for (const auto& [pipeline, updates] : all) sum += std::stoll(updates);
     return sum / static_cast<std::int64_t>(all.size());
   }
-  return static_cast<std::int64_t>(
-             sum(static_cast<double>(own), 3, "how many updates there were")) /
+  return static_cast<std::int64_t>(sum(static_cast<double>(own), 3, "the number of updates")) /
          links_.workers();
 }
 

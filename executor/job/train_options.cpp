@@ -28,7 +28,7 @@ Fields fields(Averaging& averaging) {
   all.push_back({.name = "group_log",
                  .value = &averaging.group_log,
                  .argument = "FILE.jsonl",
-                 .doc = "write who averaged with whom and when"});
+                 .doc = "write which pipelines averaged with each other, and when"});
   return all;
 }
 
@@ -41,7 +41,7 @@ Fields fields(TrainerOptions& o) {  // NOLINT(readability-function-size): a tabl
                          {"stages", "stage_replicas", "steps", "pair_semantics"});
   for (OptionField& f : sizes)
     if (f.name == "micro_batches")
-      f.otherwise = "1 where the method updates after each, as pipedream; else 4";
+      f.otherwise = "1 if the method updates after each micro-batch, as pipedream does; else 4";
   const OptionField batch = {.name = "batch_size",
                              .value = &o.batch_size,
                              .argument = "S",
@@ -52,9 +52,8 @@ Fields fields(TrainerOptions& o) {  // NOLINT(readability-function-size): a tabl
       {.name = "sync_method",
        .value = &o.sync_method,
        .argument = "HOW",
-       .doc =
-           "how pipelines with a flush after each step agree: allreduce; or ps, parameter servers "
-           "that run the optimizer",
+       .doc = "how pipelines with a flush after each step synchronise their weights: allreduce, "
+              "which sums gradients; or ps, parameter servers that run the optimizer",
        .choices = {"allreduce", "ps"}},
       staleness_field(o.staleness),
       partition_field(o.partition),
@@ -62,102 +61,103 @@ Fields fields(TrainerOptions& o) {  // NOLINT(readability-function-size): a tabl
       {.name = "device",
        .value = &o.device,
        .argument = "WHAT",
-       .doc = "what a worker computes on: auto, cuda, cpu, or far, the device of tests",
+       .doc = "device that a worker computes on: auto, cuda, cpu, or far, a device for tests",
        .choices = device_choices(),
        .otherwise = "auto"},
       {.name = "dtype",
        .value = &o.dtype,
        .argument = "WHAT",
-       .doc = "of activations and of what matrices are multiplied in: float32; tf32, float32 whose "
-              "products a GPU rounds to 11 bits; bf16 or fp16, with weights, sums, losses and what "
-              "optimizers see in float32; or bf16-emulated, "
-              "fp16-emulated, for processors without their instructions",
+       .doc = "dtype of activations and of the operands of matrix products: float32; tf32, float32 "
+              "with operands that a GPU rounds to 11 bits; bf16 or fp16, with weights, sums, "
+              "losses and the optimizer's inputs in float32; or bf16-emulated, fp16-emulated, for "
+              "processors that lack the instructions",
        .choices = {std::begin(kDTypes), std::end(kDTypes)}},
       {.name = "state_dtype",
        .value = &o.state_dtype,
        .argument = "WHAT",
-       .doc = "of what an optimizer keeps beside each weight (momentum, moments): float32; or "
-              "bf16, in half the bytes, added in float32 and rounded up or down by chance, the "
-              "same bits in every run",
+       .doc =
+           "dtype of optimizer states (momentum, moments): float32; or bf16, in half the bytes, "
+           "updated in float32 and rounded up or down at random, with the same bits in every run",
        .choices = {"float32", "bf16"}},
       {.name = "loss_scale",
        .value = &o.loss_scale,
        .argument = "WHAT",
-       .doc =
-           "of fp16: dynamic, from 2^20, halved by a step whose gradients overflow, which updates "
-           "nothing, and doubled after 2000 without; or a number that stays"},
+       .doc = "loss scale for fp16: dynamic, which starts at 2^20, is halved by a step whose "
+              "gradients overflow (that step updates nothing) and doubled after 2000 steps without "
+              "overflow; or a fixed number"},
       {.name = "wire",
        .value = &o.wire,
        .argument = "WHAT",
-       .doc =
-           "how gradients travel where copies of a stage sum them: float32; or bf16, rounded, in "
-           "half the bytes, and added in float32",
+       .doc = "dtype of the gradients that copies of a stage send each other to sum them: float32; "
+              "or bf16, rounded, in half the bytes, and added in float32",
        .choices = {"float32", "bf16"}},
       {.name = "cuda_graphs",
        .value = &o.cuda_graphs,
        .argument = "WHAT",
-       .doc = "of GPUs: on, the kernels of a stage's function are recorded as one CUDA graph and "
-              "launched together, the same bits; or off",
+       .doc = "for GPUs: on, the kernels of a stage's function are recorded as one CUDA graph and "
+              "launched together, with the same bits; or off",
        .choices = {"on", "off"}},
       {.name = "gpu_messages",
        .value = &o.gpu_messages,
        .argument = "HOW",
-       .doc = "how messages and gradient sums of GPUs go: nccl, straight between their memories; "
-              "host, through host memory, the same bits; or auto, nccl where each worker has a GPU "
-              "of its own; one worker sends nothing",
+       .doc = "route of messages and gradient sums between GPUs: nccl, directly between their "
+              "memories; host, through host memory, with the same bits; or auto, nccl if each "
+              "worker has a GPU of its own; a single worker sends nothing",
        .choices = {"auto", "nccl", "host"}},
       {.name = "fuse",
        .value = &o.fuse,
        .argument = "WHAT",
-       .doc = "on: operators that follow one another run as one where a pass knows how, with the "
-              "same bits in float32; or off, to compare",
+       .doc = "on: consecutive operators run as one operator where a fusion pass supports it, with "
+              "the same bits in float32; or off, to compare",
        .choices = {"on", "off"}},
       {.name = "pack_weights",
        .value = &o.pack_weights,
        .argument = "WHEN",
-       .doc = "how products of few rows get their weights in the order in which they read them: "
-              "once, kept from update to update in up to twice the weights' bytes; or each time, "
-              "in none. The same bits",
+       .doc = "when the weights of matrix products with few rows are put into the order in which "
+              "the kernels read them: once per update, which keeps copies of up to twice the "
+              "weights' bytes; or for each product, without copies. The same bits",
        .choices = {"once", "each"}},
       {.name = "threads",
        .value = &o.threads,
        .argument = "N",
-       .doc = "per worker; 0 = cores / workers of the host"},
+       .doc = "threads per worker; 0 = cores / workers of the host"},
       {.name = "memory_limit",
        .value = &o.limit_bytes,
        .argument = "BYTES",
-       .doc = "per worker, e.g. 4GiB; refused at the start if the plan needs more; 0 = none",
+       .doc = "memory limit per worker, e.g. 4GiB; the job is refused at the start if the plan "
+              "needs more; 0 = no limit",
        .unit = "bytes"},
       {.name = "payload",
        .value = &o.payload,
        .argument = "WHAT",
-       .doc =
-           "what goes between workers: whole; or one-byte:allreduce, one-byte:p2p, one-byte:both: "
-           "a byte for each sum of gradients or message between stages, to see what "
-           "communication costs; results mean nothing, are labelled so and not saved",
+       .doc = "contents of messages between workers: whole; or one-byte:allreduce, one-byte:p2p, "
+              "one-byte:both, which send a single byte for each sum of gradients or message "
+              "between stages, to measure the cost of communication; the results are meaningless, "
+              "labelled as such and not saved",
        .choices = {"whole", "one-byte:allreduce", "one-byte:p2p", "one-byte:both"}},
       {.name = "dense_tables",
        .value = &o.dense_tables,
-       .doc = "gradients of embedding tables as whole tensors, not by the rows looked up: the same "
-              "bits, slower"},
+       .doc = "handle gradients of embedding tables as whole tensors, not by the rows looked up: "
+              "the same bits, but slower"},
       {.name = "seed",
        .value = &o.seed,
        .argument = "N",
-       .doc = "of weights, data order and dropout"},
+       .doc = "seed of weights, data order and dropout"},
   };
   return recorded(joined(joined(joined({batch}, sizes), rest), fields(o.cache)), o.given);
 }
 
 Fields grid_fields(TrainerOptions& o) {
   Fields grid = only(fields(static_cast<Sizes&>(o)), {"stages", "stage_replicas"});
-  grid.push_back({.name = "method", .value = &o.method, .doc = "a method, or what names the plan"});
+  grid.push_back(
+      {.name = "method", .value = &o.method, .doc = "name of the method, or of the plan"});
   grid.push_back({.name = "pipelines",
                   .value = &o.pipelines,
-                  .doc = "pipelines side by side",
+                  .doc = "number of pipelines",
                   .range = {.least = 1}});
   grid.push_back({.name = "first_block",
                   .value = &o.first_block,
-                  .doc = "of each model stage; empty: cut by operations"});
+                  .doc = "first block of each model stage; empty: cut by operations"});
   return recorded(grid, o.given);
 }
 
@@ -165,16 +165,17 @@ void check_training_options(const TrainerOptions& o) {
   TrainerOptions stated = o;
   check_fields(without(fields(stated), {"chunks"}));
   require(o.batch_size % o.micro_batches == 0,
-          "--batch-size {} is not divided by --micro-batches {}; choose a multiple of {}",
+          "--batch-size {} is not a multiple of --micro-batches {}; choose a multiple of {}",
           o.batch_size, o.micro_batches, o.micro_batches);
-  require(o.loss_scale == "dynamic" || wants_loss_scale(o.dtype),
-          "--loss-scale is of --dtype fp16 and fp16-emulated; {} has float32's range", o.dtype);
-  parse_loss_scaling(o.loss_scale);
   require(
-      !ablation_of(o.payload).any() || (!o.averaging && !wants_servers(o)),
-      "--payload {}: of pipelines that sum gradients, not of those that average weights or share "
-      "them over servers",
-      o.payload);
+      o.loss_scale == "dynamic" || wants_loss_scale(o.dtype),
+      "--loss-scale applies only to --dtype fp16 and fp16-emulated; {} has the range of float32",
+      o.dtype);
+  parse_loss_scaling(o.loss_scale);
+  require(!ablation_of(o.payload).any() || (!o.averaging && !wants_servers(o)),
+          "--payload {} needs pipelines that sum gradients, but these average weights or share "
+          "them over servers",
+          o.payload);
 }
 
 Ablation ablation_of(const std::string& payload) {

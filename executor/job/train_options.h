@@ -43,7 +43,7 @@ struct Averaging {
   std::function<void(const Averaged&)> observe = {};  ///< see AverageOptions
 };
 
-/// Options of pipelines that share their weights over parameter servers (Lowering::servers).
+/// Options of pipelines that share their weights over parameter servers (struct ParameterServers).
 struct Servers {
   /// Opens this worker's connections to the servers. Called once, while the trainer is made.
   std::function<std::unique_ptr<ps::ParameterClient>(const ps::ParameterOptions&)> connect;

@@ -5,10 +5,9 @@
 
 #include "base/error.h"
 #include "executor/stage/block_times.h"
-#include "pipeline/generate/generate.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/lower/lower.h"
-#include "pipeline/simulate/simulate.h"
+#include "pipeline/plan/proved_plan.h"
 
 namespace hetu {
 namespace {
@@ -29,42 +28,30 @@ Costs costs_known(const Graph& graph, int stages) {
   return stages <= graph.blocks ? flop_costs(graph, stages) : Costs();
 }
 
-// Returns the rows of the method, or the user's own rows, over at least `steps` steps.
-Schedule generated(const Method* method, const TrainerOptions& o, const Graph& graph, int steps) {
-  if (o.plan) {
-    const Schedule own = without_lowering(*o.plan);
-    return steps > own.steps ? with_steps(own, steps) : own;
-  }
-  Sizes sizes = o;
-  sizes.steps = steps;
-  sizes.runtime_rule = false;  // a run applies the rule to the method's own rows while it runs
-  Costs costs;
-  if (method != nullptr && method->by_costs) {
-    costs = costs_known(graph, o.stages * resolved(*method, sizes).chunks);
-    sizes.costs = &costs;
-  }
-  return generate(o.method, sizes);
-}
-
 }  // namespace
 
 Schedule TrainPlan::computes(int steps) const {
   const TrainerOptions& o = options;
   const Method* method = o.plan ? nullptr : find_method(o.method);
   if (method != nullptr) refuse_foreign(*method, o.given);
-  const bool flushes = o.sync_method == "ps";
-  Schedule compute = generated(method, o, graph, flushes ? 1 : steps);
-  if (flushes) compute = with_flushes(compute, steps);
-  if (o.runtime_rule) {
-    require(method != nullptr && takes(*method, "runtime-rule"),
-            "--runtime-rule does not apply to {}", compute.method);
-    compute.run_policy = RunPolicy::ForwardBeforeLateGradient;
+  PlanSource source{
+      .method = o.method, .sizes = o, .rule_at_run_time = true, .flushes = o.sync_method == "ps"};
+  source.sizes.steps = steps;
+  if (o.plan) {
+    source.rows = without_lowering(*o.plan);
+    if (!source.flushes && steps > source.rows->steps)
+      source.rows = with_steps(*source.rows, steps);
   }
-  if (o.with_recompute) compute = with_recompute(compute);
-  if (o.split_backward)
-    compute = with_split_backward(compute, costs_known(graph, model_stages(compute)));
+  Costs costs;
+  if (o.split_backward || (method != nullptr && method->by_costs)) {
+    costs = costs_known(graph, model_stages_of(o));
+    source.costs = &costs;
+    if (method != nullptr && method->by_costs) source.sizes.costs = &costs;
+  }
+  const Schedule compute = computations(source);
   const char* why = untrainable(compute);
-  require(why == nullptr, "training by '{}' is to come: {}; it can be simulated and rehearsed",
+  require(why == nullptr,
+          "training with '{}' is not supported: {}; you can simulate and rehearse it",
           compute.method, why);
   const int width = width_of(o);
   require(
@@ -132,9 +119,8 @@ Schedule forwards_of(const Schedule& compute, const Lowering& how) {
   }
   forwards.version_rule = VersionRule::Newest;
   Lowering forward = how;
-  forward.staleness = 0;
   forward.reduce_scalars = true;
-  forward.average_weights = forward.servers = false;
+  forward.sharing = GradientSums{};
   Schedule plan = lower(forwards, forward);
   for (Program& program : plan.workers) {
     for (auto* part : {&program.prologue, &program.body, &program.drain})

@@ -30,7 +30,7 @@ Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
   watch_forks();
   if (options.threads > 0) set_thread_count(options.threads);
   if (options.averaging) groups_ = std::make_unique<TrainGroups>(plan_, transport_);
-  if (plan_.how.servers || plan_.reads_tables)
+  if (plan_.how.has_servers() || plan_.reads_tables)
     servers_ = options.servers->connect({plan_.number(), transport_.options().timeout_s});
   check_hosts();
   build();
@@ -70,7 +70,8 @@ void Trainer::build() {
   how.direct = direct_ != nullptr;
   how.repeats = job.cuda_graphs == "on";
   if (how.repeats && !device_->queue().records())
-    fail(Code::Unsupported, "--cuda-graphs on: device {} launches nothing; leave it out",
+    fail(Code::Unsupported,
+         "--cuda-graphs on: device {} does not support CUDA graphs; remove --cuda-graphs",
          device_->name());
   stages_ = std::make_unique<TrainStages>(plan_.graph, std::move(plan_.stage_plans), optimizer_,
                                           how, *device_, transport_);
@@ -97,7 +98,7 @@ void Trainer::build() {
     context.placement = plan_.stages.front().placement;
     context.averager = averager();
   }
-  if (plan_.how.servers) {
+  if (plan_.how.has_servers()) {
     context.placement = plan_.stages.front().placement;
     context.servers = servers_.get();
     context.waves = waves_of(plan_, *stages_);
@@ -168,9 +169,10 @@ void Trainer::load(const Manifest& manifest) {
 
 std::vector<SavePart> Trainer::save_parts() const {
   const std::string& payload = plan_.options.payload;
-  require(!ablation_of(payload).any(),
-          "the weights of a run with --payload {} mean nothing: they are neither saved nor shown",
-          payload);
+  require(
+      !ablation_of(payload).any(),
+      "the weights of a run with --payload {} are meaningless, so they are neither saved nor shown",
+      payload);
   std::vector<SavePart> parts;
   for (const StageHere& here : plan_.stages) {
     if (!speaks_for(here)) continue;
@@ -197,8 +199,8 @@ std::vector<StateTensor> Trainer::gradient_parts() const {
 
 void Trainer::check_drained(const char* asked) const {
   require(!is_asynchronous() || run_left_ == 0,
-          "{} wants a drained pipeline, and {} steps of this run are to come: end the run, or have "
-          "it drained, where you ask for it",
+          "{} needs a drained pipeline, but {} steps of this run remain; end the run first, or let "
+          "it drain at this step",
           asked, run_left_);
 }
 
@@ -234,11 +236,11 @@ StepResult Trainer::train(const FieldLookup& lookup) {
 
 void Trainer::begin_run(std::int64_t steps) {
   const auto entered = lock();
-  require(run_left_ == 0, "a run is under way: {} of its steps are to come", run_left_);
-  require(steps >= 1, "a run has at least one step, got {}", steps);
+  require(run_left_ == 0, "a run is in progress: {} of its steps remain", run_left_);
+  require(steps >= 1, "a run needs at least one step, got {}", steps);
   require(
       !is_asynchronous() || steps < std::numeric_limits<int>::max() / plan_.options.micro_batches,
-      "a run of {} steps is too long; drain in between", steps);
+      "a run of {} steps is too long; drain the pipeline in between", steps);
   run_left_ = steps;
   if (is_asynchronous()) begin_asynchronous(static_cast<int>(steps));
 }
@@ -306,7 +308,7 @@ void Trainer::end_run() {
   while (run_->advance()) {
   }
   run_left_ = 0;
-  if (groups_ || plan_.how.servers) stages_->average_buffers();
+  if (groups_ || plan_.how.has_servers()) stages_->average_buffers();
   if (groups_) step_ = groups_->end_run();
   stages_->set_updates(step_);
   if (trace_) trace_->end_run(run_->steps());
@@ -316,7 +318,9 @@ std::int64_t agree_on_rows(comm::Transport& links, std::int64_t step,
                            std::optional<std::int64_t> mine) {
   // Workers that know the number agree on it, so the sum divided by their count is the number.
   double counts[2] = {static_cast<double>(mine.value_or(0)), mine ? 1.0 : 0.0};
-  const auto what = [&] { return fmt::format("how many rows the batch after step {} has", step); };
+  const auto what = [&] {
+    return fmt::format("the number of rows in the batch after step {}", step);
+  };
   comm::sum_f64(links, comm::everyone(links), counts, 2,
                 {comm::make_tag(kShortTag, 0, 0, 0, 0), what});
   return counts[1] == 0 ? 0 : static_cast<std::int64_t>(std::llround(counts[0] / counts[1]));
@@ -362,7 +366,7 @@ void Trainer::set_step(std::int64_t step) {
 }
 
 void Trainer::resume_loss_scale(const LossScale::State& state) {
-  require(state.skipped <= step_, "a loss scale that has skipped {} updates in {} steps",
+  require(state.skipped <= step_, "the loss scale cannot have skipped {} updates in {} steps",
           state.skipped, step_);
   LossScale scale = stages_->loss_scale();
   scale.resume(state);

@@ -50,8 +50,8 @@ std::unique_ptr<StragglerInjector> open_injector(const TrainPlan& plan, bool spe
 void warn_of_ties(const TrainPlan& plan) {
   for (const StagePair& tie : plan.how.tied)
     log(Level::Warning,
-        "stages {} and {} share a weight: each update waits for both, so that stages stand idle; "
-        "untie it to run '{}' without stalls",
+        "stages {} and {} share a weight: each update waits for both, so stages are idle in "
+        "between; untie the weight to run '{}' without stalls",
         tie.first, tie.second, plan.lowered.method);
 }
 

@@ -14,7 +14,7 @@ double StepResult::at(const std::string& name) const {
     if (s.name == name) return s.value;
     known += (known.empty() ? "" : ", ") + s.name;
   }
-  fail(Code::InvalidArgument, "no result '{}' in a step; there are: {}", name, known);
+  fail(Code::InvalidArgument, "a step has no result '{}'; its results are: {}", name, known);
 }
 
 StepResult Trainer::result_of(StepReport report) const {

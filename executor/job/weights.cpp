@@ -17,8 +17,8 @@ Shape shape_of(const Graph& graph, const std::string& name, const char* asked) {
     add(p.name);
     if (p.name != name) continue;
     require(!p.served,
-            "{}: '{}' is a table on parameter servers, of which no worker holds the whole; a "
-            "checkpoint has it",
+            "{}: '{}' is a table on parameter servers, and no worker holds all of its rows; save a "
+            "checkpoint to read it",
             asked, name);
     return graph.values[p.value].type.shape;
   }
@@ -39,8 +39,8 @@ std::vector<StateTensor> chosen(std::vector<StateTensor> all,
 }
 
 void check_step(const Trainer& trainer) {
-  require(trainer.step() > 0, "gradients: no step was done");
-  trainer.check_drained("a look at gradients");
+  require(trainer.step() > 0, "gradients: no step has been run yet");
+  trainer.check_drained("reading gradients");
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ void check_step(const Trainer& trainer) {
 TensorsByName weights_of(Trainer& trainer, const std::vector<std::string>& names,
                          comm::Transport& transport) {
   for (const std::string& name : names) shape_of(trainer.graph(), name, "weights");
-  trainer.check_drained("a look at weights");
+  trainer.check_drained("reading weights");
   TensorsByName out;
   trainer.with_mean_buffers([&] {
     std::vector<StateTensor> mine;
@@ -89,7 +89,7 @@ void set_weights(const std::vector<Trainer*>& trainers, const TensorsByName& val
   std::string given;
   for (const auto& [name, tensor] : values) {
     const Shape shape = shape_of(first.graph(), name, "set_weights");
-    require(shape == tensor.shape, "set_weights: '{}' is {}, given is {}", name, to_string(shape),
+    require(shape == tensor.shape, "set_weights: '{}' has shape {}, got {}", name, to_string(shape),
             to_string(tensor.shape));
     // Workers compare checksums, not values, to find out whether all were given the same.
     const std::uint32_t sum = crc32c(tensor.values.data(), tensor.values.size() * sizeof(float));

@@ -68,7 +68,8 @@ int Interpreter::Impl::last_update_step(int stage) const {
 WeightSync& Interpreter::Impl::sync_of(const Instr& instr) {
   for (WeightSync* sync : links.syncs)
     if (sync->carries_out(instr.kind)) return *sync;
-  fail(Code::Plan, "{}: this job has no weight synchronisation of that kind", to_string(instr));
+  fail(Code::Plan, "{}: this job has no weight synchronisation that runs this instruction",
+       to_string(instr));
 }
 
 void Interpreter::Impl::wait_for_syncs(int stage) {

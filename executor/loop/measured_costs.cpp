@@ -40,7 +40,7 @@ Costs measured_costs(const std::vector<std::vector<TraceRecorder::Record>>& all,
     std::vector<TraceEvent> events = row.events(static_cast<int>(w), 0);
     std::move(events.begin(), events.end(), std::back_inserter(trace.events));
   }
-  return costs_of_trace(trace, "what was measured", /*warms_up=*/false);
+  return costs_of_trace(trace, "the measured times", /*warms_up=*/false);
 }
 
 }  // namespace hetu

@@ -85,7 +85,7 @@ void RowMessages::await_receive(const Instr& instr) {
   start_due_sends(true);
   auto& posted = direction_of(instr.kind).posted;
   if (posted.empty())
-    fail(Code::Internal, "{} is reached, and the stages have no buffer for it",
+    fail(Code::Internal, "{}: the stages have no buffer for this message",
          describe(instr, step_of(instr)));
   Message message = std::move(posted.front());
   posted.pop_front();

@@ -76,12 +76,12 @@ void Run::forget_steps() {
 void Run::begin(const Schedule& plan, int first_step, int steps, TraceRecorder* trace) {
   HETU_ASSERT(drained_);
   require(plan.steps <= steps,
-          "the plan has rows of {} steps without a flush, a run of {} is shorter; train at least "
-          "as many steps, also between validations, or give a plan of fewer",
+          "the plan has {} steps without a flush, but the run has only {}; train at least as many "
+          "steps, also between validations, or use a plan of fewer steps",
           plan.steps, steps);
   const int grain = run_grain(plan);
-  require(grain > 0 || steps == plan.steps, "a plan of {} steps whose body does not repeat runs {}",
-          plan.steps, steps);
+  require(grain > 0 || steps == plan.steps,
+          "a plan of {} steps without a repeating body cannot run {} steps", plan.steps, steps);
   start(plan, first_step, trace);
   wanted_ = steps;
   const int lead = granted_at_once(plan);
@@ -99,7 +99,7 @@ void Run::begin_averaged(const Schedule& plan, int first_step, TraceRecorder* tr
     return;
   }
   require(run_grain(plan) == 1,
-          "pipelines that stop one by one need a plan whose body is one step");
+          "pipelines that stop at different updates need a plan whose body is one step");
   // These steps need no answer; see grant_averaged.
   channel_.begin(first_step, {std::numeric_limits<int>::max(), now_->ahead, 1});
 }

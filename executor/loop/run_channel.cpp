@@ -54,9 +54,8 @@ void RunChannel::post_grant() {
 
 void RunChannel::hear(bool wait) {
   while (!final_ && (wait || grant_request_->done())) {
-    transport_.wait(*grant_request_, [&] {
-      return fmt::format("how long the run from step {} goes on", first_step_);
-    });
+    transport_.wait(*grant_request_,
+                    [&] { return fmt::format("the length of the run from step {}", first_step_); });
     granted_ = static_cast<int>(grant_[0]);
     final_ = grant_[1] != 0;
     wait = false;

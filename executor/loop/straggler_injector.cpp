@@ -41,7 +41,9 @@ void StragglerInjector::after(std::int64_t start_ns) {
 void check_injection(const Stragglers& options, int pipelines, int workers) {
   check_stragglers(options, pipelines, workers);
   for (const Slowdown& s : options.slow)
-    require(s.factor >= 1, "slow: factor {}: a real worker can be made slower only, by 1 or more",
+    require(s.factor >= 1,
+            "slow: the factor must be at least 1 in a real run, which can only slow a worker down, "
+            "got {}",
             s.factor);
 }
 

@@ -13,9 +13,10 @@ ModuleAverage::ModuleAverage(const Averaging& how, comm::Transport& links, int p
     : links_(links) {
   if (how.apart)
     fail(Code::Unsupported,
-         "the pipelines of a module end together: start it without --on-failure shrink");
-  require(pipelines >= 1 && links.workers() % pipelines == 0, "{} workers do not make {} pipelines",
-          links.workers(), pipelines);
+         "the pipelines of a module end together, so --on-failure shrink is not supported; start "
+         "the job without it");
+  require(pipelines >= 1 && links.workers() % pipelines == 0,
+          "{} workers cannot be divided into {} pipelines", links.workers(), pipelines);
   const int width = links.workers() / pipelines;
   Averaging flushed = how;
   // All stages of a module's pipeline update at once, behind a flush.
@@ -43,7 +44,7 @@ ModuleAverage::~ModuleAverage() {
 }
 
 void ModuleAverage::begin_run(std::int64_t step, std::int64_t updates, const DeviceSpan& weights) {
-  require(updates >= 1, "a run has at least one update, got {}", updates);
+  require(updates >= 1, "a run needs at least one update, got {}", updates);
   weights_ = weights;
   averager_->set_done(step);
   averager_->begin_run(step, updates, weights);
@@ -77,7 +78,7 @@ void ModuleAverage::end_run(std::vector<DeviceSpan> states) {
 
 std::vector<double> ModuleAverage::mean(std::vector<double> values) {
   const comm::Group& workers = members_->position().workers;
-  const auto what = [] { return std::string("means of numbers over pipelines"); };
+  const auto what = [] { return std::string("the means over pipelines"); };
   comm::sum_f64(links_, workers, values.data(), values.size(),
                 {comm::make_tag(kConsensusTag, members_->position().stage, 1, 4, means_++), what});
   for (double& value : values) value /= static_cast<double>(workers.size());

@@ -13,8 +13,6 @@
 #include "net/transport/tag_kinds.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/lower/lower.h"
-#include "pipeline/simulate/simulate.h"
-#include "pipeline/verify/verify.h"
 
 namespace hetu {
 namespace {
@@ -33,12 +31,6 @@ Schedule checked(const Schedule& plan) {
          plan.method);
   verify(plan);
   return without_lowering(plan);
-}
-
-// Returns the number of send slots as in training (make_plan.cpp): enough for the plan to proceed
-// without waiting, and one more for the message that is being computed.
-int send_slots(const Schedule& lowered) {
-  return std::max(least_send_slots(lowered), ample_send_slots(lowered, Costs{})) + 1;
 }
 
 // Returns all workers, or the `width` workers of this pipeline.
@@ -65,19 +57,17 @@ Row moved(Row row, int first) {
 
 ModuleJob::ModuleJob(const Schedule& plan, const Lowering& how, comm::Transport& transport,
                      ModuleStages::Compute compute, bool apart)
-    : lowered_(lower(checked(plan), how)),
+    : proved_(proved_plan(checked(plan), how)),
       forwards_(forwards_of(without_lowering(plan), how)),
       transport_(transport),
       group_(group_of(transport, width(), apart)),
       reducer_(transport),
-      stages_(std::move(compute), send_slots(lowered_), transport, group_) {
+      stages_(std::move(compute), send_slots_for(proved_.lowered, {Costs()}), transport, group_) {
   const int needed = apart ? transport.workers() / width() * width() : width() * how.pipelines;
   require(transport.workers() == needed,
           "{} pipelines of {} workers need {} workers, but {} were started", how.pipelines, width(),
           needed, transport.workers());
-  const VerifyReport report = verify(lowered_);
-  peak_activations_ = static_cast<int>(report.peak_activations.at(row()));
-  syncs_ = make_strategies(lowered_, SyncContext{transport, stages_, reducer_});
+  syncs_ = make_strategies(proved_.lowered, SyncContext{transport, stages_, reducer_});
   origin_ns_ = comm::now_ns();
 }
 
@@ -90,7 +80,7 @@ ModuleJob::~ModuleJob() {
 
 std::vector<int> ModuleJob::recomputed(int placement) const {
   std::vector<int> micros;
-  for (const Instr& i : unroll(lowered_.workers[row()]))
+  for (const Instr& i : unroll(proved_.lowered.workers[row()]))
     if (i.kind == Kind::Recompute && i.stage == placement) micros.push_back(i.micro);
   return micros;
 }
@@ -110,8 +100,8 @@ Interpreter& ModuleJob::loop(bool training) {
       for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
     const bool apart = static_cast<int>(group_.size()) < transport_.workers();
     const int first = apart ? group_.front() : 0;
-    const Row row = bind_row(training ? lowered_ : forwards_, transport_.worker() - first,
-                             lowered_.lowering.pipelines);
+    const Row row = bind_row(training ? proved_.lowered : forwards_, transport_.worker() - first,
+                             proved_.lowered.lowering.pipelines);
     one = std::make_unique<Interpreter>(moved(row, first), stages_, links);
   }
   return *one;
@@ -148,7 +138,7 @@ void ModuleJob::write_trace(const std::string& path) {
   const auto what = [] { return std::string("the traces of all workers"); };
   const std::vector<std::string> texts =
       gather_texts(trace_to_json(mine), transport_, {comm::make_tag(kTraceTag, 0, 0, 0, 0), what});
-  if (transport_.worker() == 0) write_run(path, texts, lowered_);
+  if (transport_.worker() == 0) write_run(path, texts, proved_.lowered);
 }
 
 void write_run(const std::string& path, const std::vector<std::string>& workers,

@@ -12,7 +12,7 @@
 #include "executor/sync/weight_sync.h"
 #include "net/transport/collective.h"
 #include "net/transport/transport.h"
-#include "pipeline/ir/schedule.h"
+#include "pipeline/plan/proved_plan.h"
 
 namespace hetu {
 
@@ -34,7 +34,7 @@ class ModuleJob {
   ModuleJob& operator=(const ModuleJob&) = delete;
 
   ModuleStages& stages() { return stages_; }
-  const Schedule& plan() const { return lowered_; }
+  const Schedule& plan() const { return proved_.lowered; }
   comm::Transport& transport() { return transport_; }
   int pipeline() const { return transport_.worker() / width(); }
   /// Returns this worker's number within its pipeline.
@@ -46,7 +46,9 @@ class ModuleJob {
   const comm::Group& group() const { return group_; }
   /// Returns the most activations that this worker keeps at once, in micro-batches of all its
   /// stages.
-  int peak_activations() const { return peak_activations_; }
+  int peak_activations() const {
+    return static_cast<int>(proved_.report.peak_activations.at(row()));
+  }
 
   /// Sets the gradient memory of a placement, which must exist until it is set again. Call it
   /// between steps, on all workers that hold a copy of the stage, with the same number of parts of
@@ -64,14 +66,14 @@ class ModuleJob {
   void write_trace(const std::string& path);
 
  private:
-  int width() const { return static_cast<int>(lowered_.workers.size()); }
+  int width() const { return static_cast<int>(proved_.lowered.workers.size()); }
   Interpreter& loop(bool training);
 
-  Schedule lowered_, forwards_;
+  ProvedPlan proved_;
+  Schedule forwards_;
   comm::Transport& transport_;
   const comm::Group group_;
   comm::Reducer reducer_;
-  int peak_activations_ = 0;
   ModuleStages stages_;
   std::vector<std::unique_ptr<WeightSync>> syncs_;
   std::unique_ptr<Interpreter> training_, validation_;

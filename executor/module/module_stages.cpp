@@ -55,17 +55,18 @@ Event ModuleStages::run(const Instr& instr, int step) {
   } else if (instr.kind == Kind::ReduceScalars) {
     for (Shared& shared : shared_) join(shared);
     spread();
-    const auto what = [&] { return fmt::format("losses of step {}", step); };
+    const auto what = [&] { return fmt::format("the losses of step {}", step); };
     comm::sum_f64(transport_, group_, scalars_.data(), scalars_.size(),
                   {comm::make_tag(kScalarTag, 0, 0, 0, step), what});
   } else if (instr.kind != Kind::Update) {  // the owner changes the weights
-    fail(Code::Unsupported, "{}: stages of a module do not compute that", to_string(instr));
+    fail(Code::Unsupported, "{}: stages of a module do not support this instruction",
+         to_string(instr));
   }
   return Event(comm::now_ns());
 }
 
 DeviceSpan ModuleStages::newest_weights(int /*stage*/) {
-  fail(Code::Unsupported, "weights of a module are their owner's");
+  fail(Code::Unsupported, "the weights of a module are held by its owner");
 }
 
 void ModuleStages::give(const Key& send, Message message) {
@@ -90,13 +91,13 @@ Buffer ModuleStages::out_buffer(const Instr& send) {
     if (sent.micro == send.micro)
       // NOLINT: a send only reads it
       return {const_cast<void*>(sent.message.data), sent.message.bytes};
-  fail(Code::Internal, "{}: nothing was given for it", to_string(send));
+  fail(Code::Internal, "{}: no message was given for this instruction", to_string(send));
 }
 
 std::optional<Buffer> ModuleStages::in_buffer(const Instr& recv) {
   const auto known = expected_.find(key_of(recv));
   if (known == expected_.end())
-    fail(Code::Internal, "{}: nobody has said how long it is", to_string(recv));
+    fail(Code::Internal, "{}: the length of this message was not set", to_string(recv));
   Message& room = incoming_[key_of(recv)];
   room = room_of(known->second);
   return Buffer{const_cast<void*>(room.data), room.bytes};  // NOLINT: this object owns the memory
@@ -143,7 +144,7 @@ void ModuleStages::find_shared() {
     while (lead + 1 < list.size() && list[lead + 1].model_stage == list[0].model_stage) ++lead;
     if (lead > 0 && lead + 1 < list.size())
       fail(Code::Unsupported,
-           "a tied parameter's stage {} stands on this worker more than once; put its replicas on "
+           "stage {} of a tied parameter is on this worker more than once; put its replicas on "
            "different workers",
            list[0].model_stage);
     shared_.push_back({std::move(list), lead, false});

@@ -48,7 +48,7 @@ class Steps {
     for (const auto& [name, value] : model_.graph().fetches)
       if (name == "logits") words_ = model_.graph().values[value].type.shape.back();
     require(ids != nullptr && keys != nullptr && words_ > 0,
-            "{} holds another model, no one that save_generator saved", folder);
+            "{}: the model in this folder was not saved by save_generator", folder);
     count_ = (*ids)[1];
     length_ = (*keys)[1];
     for (const ValueId v : model_.graph().placeholders) {
@@ -108,7 +108,7 @@ std::int32_t next_of(const float* logits, std::int64_t words, double temperature
       const double uniform = (static_cast<double>(random() >> 11U) + 0.5) * 0x1p-53;
       score = score / temperature - std::log(-std::log(uniform));
     }
-    require(!std::isnan(score), "the model's logit of token {} is no number", w);
+    require(!std::isnan(score), "the model's logit of token {} is NaN", w);
     if (best < 0 || score > most) {
       most = score;
       best = static_cast<std::int32_t>(w);
@@ -179,20 +179,20 @@ std::int64_t Generator::words() const { return impl_->one.words(); }
 Array Generator::generate(const ArrayView& ids, const GenerateOptions& options) {
   require(
       ids.dtype == DType::Int32 && ids.shape.size() == 2 && ids.shape[0] > 0 && ids.shape[1] > 0,
-      "ids are int32 [B, T], got {}", to_string(TensorType{ids.dtype, ids.shape}));
+      "ids must be int32 [B, T], got {}", to_string(TensorType{ids.dtype, ids.shape}));
   const std::int64_t rows = ids.shape[0];
   const std::int64_t given = ids.shape[1];
   const std::int64_t all = given + options.tokens;
   require(options.tokens >= 1 && all <= length(),
-          "{} tokens and {} more do not fit in {} (length= of save_generator)", given,
+          "{} tokens and {} new ones do not fit in {} (length= of save_generator)", given,
           options.tokens, length());
   require(options.temperature >= 0 && std::isfinite(options.temperature),
-          "temperature must be at least 0, got {}", options.temperature);
+          "temperature must be finite and at least 0, got {}", options.temperature);
   const auto* const from = static_cast<const std::int32_t*>(ids.data);
   for (std::int64_t i = 0; i < rows * given; ++i) {
     require(from[i] >= 0 && from[i] < words(),
-            "row {} has token {} at place {}; the model knows 0 to {}", i / given, from[i],
-            i % given, words() - 1);
+            "row {} has token {} at position {}; the model knows tokens 0 to {}", i / given,
+            from[i], i % given, words() - 1);
   }
   Array out{DType::Int32, {rows, all}, std::vector<std::byte>(rows * all * sizeof(std::int32_t))};
   auto* const to = reinterpret_cast<std::int32_t*>(out.bytes.data());

@@ -98,7 +98,8 @@ struct Predictor::Impl {
       const std::string& name = graph.producer(v).name;
       const auto field = fields.find(name);
       if (from_output.count(name) != 0) {
-        require(field == fields.end(), "field '{}' is carried, and not given", name);
+        require(field == fields.end(),
+                "field '{}' is carried between calls, so it must not be given", name);
         continue;
       }
       require(field != fields.end(), "field '{}' is missing; the model reads {}", name, known);
@@ -107,13 +108,14 @@ struct Predictor::Impl {
       const bool same_rows = view.shape.size() == type.shape.size() &&
                              std::equal(view.shape.begin() + 1, view.shape.end(),
                                         type.shape.begin() + 1, type.shape.end());
-      require(view.dtype == type.dtype && same_rows, "field '{}' is {}, the model reads {}", name,
-              to_string(TensorType{view.dtype, view.shape}), to_string(type));
-      require(found < 0 || found == view.shape[0], "field '{}' has {} rows, another one {}", name,
-              view.shape[0], found);
+      require(view.dtype == type.dtype && same_rows, "field '{}' is {}, but the model reads {}",
+              name, to_string(TensorType{view.dtype, view.shape}), to_string(type));
+      require(found < 0 || found == view.shape[0],
+              "field '{}' has {} rows, but another field has {}", name, view.shape[0], found);
       found = view.shape[0];
     }
-    require(found >= 0, "no field is given, so that the number of rows is not known");
+    require(found >= 0,
+            "no field is given, so the number of rows is unknown; give at least one field");
     return found;
   }
 
@@ -195,17 +197,19 @@ struct Predictor::Impl {
   }
 
   void take(Impl& other) {
-    require(from_output.size() == other.from_output.size(), "{} fields are carried here, {} there",
-            from_output.size(), other.from_output.size());
+    require(from_output.size() == other.from_output.size(),
+            "this predictor carries {} fields, but the other one carries {}", from_output.size(),
+            other.from_output.size());
     require(!other.is_fresh && other.carried_rows <= rows,
-            "what is taken must be of 1 to {} rows, and is of {}", rows,
+            "the state to take must have 1 to {} rows, got {}", rows,
             other.is_fresh ? 0 : other.carried_rows);
     for (const auto& [field, carried] : from_output) {
       const auto there = other.from_output.find(field);
       require(there != other.from_output.end() && there->second.start.empty() &&
                   there->second.most == carried.most &&
                   other.feed_of(field).loc.stride / other.rows == feed_of(field).loc.stride / rows,
-              "field '{}' is not carried there, of another type, or was itself taken and not used",
+              "field '{}' of the other predictor is not carried, has another type, or was itself "
+              "taken and not used",
               field);
     }
     std::map<std::string, std::vector<std::byte>> found;  // all values, before anything changes
@@ -239,8 +243,8 @@ struct Predictor::Impl {
       carried.most = same.shape[1] = type.shape[1];
     }
     require(same == type && (!is_kept || carried.step > 0),
-            "output '{}' is {}, field '{}' {}: they cannot be {}", output, to_string(from), field,
-            to_string(type), is_kept ? "kept" : "carried");
+            "output '{}' is {}, but field '{}' is {}, so the output cannot be {}", output,
+            to_string(from), field, to_string(type), is_kept ? "kept" : "carried");
     const std::vector<StageFetch>& fetches = stage->plan().fetches;
     while (fetches.at(carried.fetch).name != output) ++carried.fetch;
     from_output[field] = carried;
@@ -266,16 +270,16 @@ struct Predictor::Impl {
   void check_carried(std::int64_t count) {
     if (from_output.empty()) return;
     require(count <= rows,
-            "{} rows, and a predictor that carries a field computes {} at once: load it with "
-            "rows={} or more",
+            "got {} rows, but a predictor that carries a field computes at most {} at once; load "
+            "it with rows={} or more",
             count, rows, count);
     require(is_fresh || count == carried_rows,
-            "{} rows, and what is carried is of {}: give as many, or reset() it", count,
+            "got {} rows, but the carried state has {}; give as many rows, or call reset()", count,
             carried_rows);
     for (const auto& [field, carried] : from_output)
       require(!carried.is_kept || carried.places + carried.step <= carried.most,
-              "field '{}' keeps {} places of {}, and {} more do not fit: reset() it", field,
-              carried.places, carried.most, carried.step);
+              "field '{}' keeps {} of at most {} positions, and {} more do not fit; call reset()",
+              field, carried.places, carried.most, carried.step);
     carried_rows = count;
   }
 

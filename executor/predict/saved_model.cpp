@@ -90,12 +90,13 @@ Graph model_of(const Graph& graph, const std::vector<std::string>& names) {
   Graph model = part_for(graph, names);
   for (const auto& [name, value] : model.fetches) {
     require(is_per_sample(model.values[value].type),
-            "a model gives values of each sample; '{}' is {}, without the batch axis", name,
+            "a saved model returns values per sample, but '{}' is {}, without the batch axis", name,
             to_string(model.values[value].type));
     const std::vector<char> needed = needed_for(model, {value});
     for (std::size_t n = 0; n < model.nodes.size(); ++n)
       require(needed[n] == 0 || model.nodes[n].op != "step_sum",
-              "a model gives values of each sample; '{}' depends on '{}', a count of a whole step",
+              "a saved model returns values per sample, but '{}' depends on '{}', a sum over a "
+              "whole step",
               name, model.nodes[n].name);
   }
   for (Parameter& p : model.parameters) {  // its weights come from the file
@@ -128,7 +129,8 @@ void save_model(const std::string& folder, const Graph& model, std::int64_t rows
   for (const std::string& name : wanted) {
     const CheckpointTensor* const found = manifest.find(name, "");
     if (found == nullptr)
-      fail(Code::Io, "{}: has no '{}'; it is of another model", manifest.folder, name);
+      fail(Code::Io, "{}: has no '{}'; the checkpoint belongs to another model", manifest.folder,
+           name);
     std::vector<float>& values = room.emplace_back(element_count(found->shape));
     read_tensor(manifest, *found, values.data());
     part.tensors.push_back(
@@ -143,17 +145,19 @@ SavedModel read_model(const std::string& folder) {
   model.weights = read_manifest(folder);
   const json run = json::parse(bounded_json(model.weights.run_json, model.weights.folder));
   if (!run.contains(kModel))
-    fail(Code::Io, "{}: a checkpoint without a graph, which job.save(folder) writes beside weights",
+    fail(Code::Io,
+         "{}: this checkpoint has no graph; save the model with job.save(folder), which writes the "
+         "graph, too",
          model.weights.folder);
   try {
     const json& said = run.at(kModel);
     const int version = said.at("version");
     if (version != kVersion)
-      fail(Code::Io, "{}: a model of version {}, this build reads {}; save it again",
+      fail(Code::Io, "{}: the model has version {}, but this build reads version {}; save it again",
            model.weights.folder, version, kVersion);
     model.rows = said.at("rows");
     if (model.rows < 1)
-      fail(Code::Io, "{}: {} samples at once, at least 1 is right; the file is damaged",
+      fail(Code::Io, "{}: the number of rows is {}, but must be at least 1; the file is damaged",
            model.weights.folder, model.rows);
     model.graph = graph_of(model.weights, said);
     if (said.contains(kVariants)) {
@@ -161,7 +165,8 @@ SavedModel read_model(const std::string& folder) {
         model.variants.emplace(name, graph_of(model.weights, entry));
     }
   } catch (const json::exception& e) {
-    fail(Code::Io, "{}: what it says of its model is not read: {}", model.weights.folder, e.what());
+    fail(Code::Io, "{}: the description of the model cannot be read: {}", model.weights.folder,
+         e.what());
   }
   return model;
 }

@@ -59,7 +59,7 @@ class Rehearser {
         stages_(plan, costs, pace, transport),
         reducer_(transport) {
     SyncContext context{transport, stages_, reducer_, 0, averager};
-    if (plan.lowering.servers) {
+    if (plan.lowering.has_servers()) {
       servers_ = servers->connect({transport.worker(), transport.options().timeout_s});
       context.servers = servers_.get();
       const int width = static_cast<int>(plan.workers.size()), row = transport.worker() % width;
@@ -67,7 +67,7 @@ class Rehearser {
         if (plan.placements[i].workers[0] == row) context.placement = static_cast<int>(i);
       const int stage = plan.placements[context.placement].model_stage;
       context.waves = {transport.worker() / width, stage, parts_of(costs, stage),
-                       plan.lowering.staleness};
+                       plan.lowering.staleness()};
     }
     syncs_ = make_strategies(plan, context);
     Interpreter::Links links{transport, {}};
@@ -267,7 +267,7 @@ void check_workers(const Schedule& lowered, int workers) {
   const int pipelines = lowered.lowering.pipelines;
   const int needed = static_cast<int>(lowered.workers.size()) * pipelines;
   require(workers == needed,
-          "the plan is for {} workers ({} pipelines of {}), the job has {}; start {} workers",
+          "the plan is for {} workers ({} pipelines of {}), but the job has {}; start {} workers",
           needed, pipelines, lowered.workers.size(), workers, needed);
 }
 
@@ -277,11 +277,10 @@ namespace {
 void check_duration(const Simulation& predicted, const Pace& pace) {
   constexpr double kDay_ns = 86400e9;
   const double run_ns = predicted.makespan * pace.unit_ns;
-  require(
-      run_ns <= kDay_ns,
-      "a run of this plan takes {:.3g} s by its costs; at most a day is rehearsed. Choose smaller "
-      "times or a smaller --time-unit",
-      run_ns * 1e-9);
+  require(run_ns <= kDay_ns,
+          "a run of this plan takes {:.3g} s by its costs, but a rehearsal takes at most a day; "
+          "choose smaller times or a smaller --time-unit",
+          run_ns * 1e-9);
 }
 
 Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const Pace& pace,
@@ -293,7 +292,8 @@ Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const 
   // The rows are already in the order in which the policy would run them with these costs.
   plan.run_policy = RunPolicy::AsPlanned;
   Rehearsal result;
-  require(!plan.lowering.servers || at.servers != nullptr, "'{}' needs servers", plan.method);
+  require(!plan.lowering.has_servers() || at.servers != nullptr, "'{}' needs parameter servers",
+          plan.method);
   SimulateOptions options{pace.stragglers};
   options.events = true;
   options.servers = pace.servers;
@@ -303,7 +303,7 @@ Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const 
   check_duration(result.predicted, pace);
   result.unit_us = pace.unit_ns * 1e-3;
   result.payload_bytes = pace.payload_bytes;
-  result.at_servers = plan.lowering.servers;
+  result.at_servers = plan.lowering.has_servers();
   const SharpTimer timer;
   std::unique_ptr<GroupMember> member;
   if (groups != nullptr)

@@ -69,7 +69,7 @@ std::string to_text(const Rehearsal& r) {
   if (!r.measured.updates.empty())
     text += fmt::format(
         "updates of each pipeline: {}; {} by {:.1e}\n", fmt::join(r.measured.updates, ", "),
-        r.at_servers ? "the servers' weights are off" : "the mean of their weights drifts",
+        r.at_servers ? "the servers' weights differ" : "the mean of their weights drifts",
         r.measured.mean_drift);
   for (std::size_t n = 0; n < r.step_times.size(); ++n)
     text += row(fmt::format("step {}", n + 1), p.step_time, r.step_times[n]);

@@ -79,7 +79,7 @@ void TimedStages::begin_update(int stage, int /*step*/) {
 void TimedStages::count_update(int step) {
   if (weights_.empty()) return;
   for (float& w : weights_) w += 1;
-  if (plan_.lowering.servers && ++updates_ % updates_per_wave(plan_) == 0) pushed_ = weights_;
+  if (plan_.lowering.has_servers() && ++updates_ % updates_per_wave(plan_) == 0) pushed_ = weights_;
   reports_.push_back({step, {}, 0});
 }
 

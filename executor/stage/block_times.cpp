@@ -58,7 +58,7 @@ Samples read_samples(const std::vector<std::string>& measured) {
       }
     }
   } catch (const json::exception& e) {
-    fail(Code::Io, "a worker's times of blocks: {}", e.what());
+    fail(Code::Io, "a worker's block times cannot be read: {}", e.what());
   }
   return samples;
 }

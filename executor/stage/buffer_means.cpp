@@ -48,8 +48,9 @@ void BufferMeans::keep() {
   if (floats == 0) return;
   if (kept_ == nullptr) {
     kept_ = device_.alloc(floats * std::int64_t{sizeof(float)});
-    require(kept_ != nullptr, "device {} has no memory for a copy of {} running statistics",
-            device_.name(), floats);
+    require(kept_ != nullptr,
+            "device {} cannot allocate memory for a copy of {} running statistics", device_.name(),
+            floats);
   }
   copy_kept(/*back=*/false);
 }
@@ -126,8 +127,8 @@ void BufferMeans::average(const Shared& shared, int step) {
   for (const StageBuffer& b : buffers_of(shared, *shared.copies.front())) elements += b.elements;
   const std::int64_t bytes = elements * static_cast<std::int64_t>(sizeof(double));
   const Device::Memory room = device_.alloc(bytes);
-  require(room != nullptr, "device {} has no {} bytes for the mean of buffers", device_.name(),
-          bytes);
+  require(room != nullptr, "device {} cannot allocate {} bytes for the mean of buffers",
+          device_.name(), bytes);
   auto* const sums = reinterpret_cast<double*>(room.get());
   Queue& queue = device_.queue();
   const auto each = [&](const auto& visit) {

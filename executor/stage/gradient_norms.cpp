@@ -14,7 +14,7 @@ GradientNorms::GradientNorms(const Graph& graph, Device& device, const std::vect
     Results& of = results_[stage];
     of.here.resize(stage->plan().parameters.size());
     of.there = device.alloc(static_cast<std::int64_t>(of.here.size() * sizeof(double)));
-    require(of.there != nullptr, "device {} has no memory for norms", device.name());
+    require(of.there != nullptr, "device {} cannot allocate memory for norms", device.name());
   }
 }
 

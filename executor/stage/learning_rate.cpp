@@ -89,25 +89,27 @@ Fields fields(LearningRate& r) {
   OptionField kind = setting("kind",
                              TextAccess{[&r] { return rate_name(r.kind); },
                                         [&r](const std::string& v) { r.kind = parse_rate(v); }},
-                             "the shape after the warm-up");
+                             "shape of the learning rate after the warm-up");
   kind.choices.assign(std::begin(kRateNames), std::end(kRateNames));
   return {
       {.name = "base",
        .value = &r.base,
        .argument = "RATE",
-       .doc = "learning rate after warm-up",
+       .doc = "learning rate after the warm-up",
        .flag = "--learning-rate"},
       kind,
-      setting("warmup", &r.warmup, "updates of linear warm-up"),
-      setting("total", &r.total, "updates, with the warm-up: all that end"),
-      setting("every", &r.every, "updates: step", {.least = 1}),
-      setting("gamma", &r.gamma, "step, multi_step", {.above = true}),
-      setting("power", &r.power, "polynomial, nvlamb", {.above = true}),
-      setting("share", &r.share, "of the updates that are warm-up: bert_linear, nvlamb",
+      setting("warmup", &r.warmup, "number of updates of the linear warm-up"),
+      setting("total", &r.total, "number of updates including the warm-up, for shapes that end"),
+      setting("every", &r.every, "updates between two drops, for step", {.least = 1}),
+      setting("gamma", &r.gamma, "factor of each drop, for step and multi_step", {.above = true}),
+      setting("power", &r.power, "exponent, for polynomial and nvlamb", {.above = true}),
+      setting("share", &r.share,
+              "share of the updates that are warm-up, for bert_linear and nvlamb",
               {.least = 0, .most = 1, .below = true}),
-      setting("floor", &r.floor, "cosine"),
+      setting("floor", &r.floor, "lowest learning rate, for cosine"),
       setting("milestones", &r.milestones,
-              "multi_step: ascending counts of updates after the warm-up", {.least = 1}),
+              "updates after the warm-up at which the rate drops, ascending, for multi_step",
+              {.least = 1}),
   };
 }
 
@@ -118,15 +120,15 @@ void check_rate(const LearningRate& r) {
   const bool ends =
       r.kind == RateKind::Linear || r.kind == RateKind::Polynomial || r.kind == RateKind::Cosine;
   require(!ends || r.total > r.warmup,
-          "{} rate: it must end after the warm-up, got total {} and warm-up {}", name, r.total,
-          r.warmup);
-  require(
-      !goes_by_share(r.kind) || (r.total > 0 && r.warmup == 0),
-      "{} rate: it needs the number of updates, and its warm-up is a share of them; got total {} "
-      "and warm-up {}",
-      name, r.total, r.warmup);
+          "{} rate: total must be larger than the warm-up, got total {} and warm-up {}", name,
+          r.total, r.warmup);
+  require(!goes_by_share(r.kind) || (r.total > 0 && r.warmup == 0),
+          "{} rate: total must be above 0 and the warm-up 0, because share sets the warm-up; got "
+          "total {} and warm-up {}",
+          name, r.total, r.warmup);
   require(r.floor <= r.base, "{} rate: floor must be in [0, {}], got {}", name, r.base, r.floor);
-  require(r.kind != RateKind::MultiStep || !r.milestones.empty(), "multi_step rate: no milestones");
+  require(r.kind != RateKind::MultiStep || !r.milestones.empty(),
+          "multi_step rate: give at least one milestone");
   for (std::size_t i = 1; i < r.milestones.size(); ++i) {
     require(r.milestones[i] > r.milestones[i - 1],
             "multi_step rate: milestones must ascend from 1, got {} as number {}", r.milestones[i],

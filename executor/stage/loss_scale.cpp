@@ -16,14 +16,14 @@ LossScaling parse_loss_scaling(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, how.first);
   require(error == std::errc() && stop == end && how.first >= 1 && how.first <= LossScale::kMost,
-          "--loss-scale is dynamic, or a number from 1 to 2^40 that stays, got '{}'", text);
+          "--loss-scale must be dynamic or a fixed number from 1 to 2^40, got '{}'", text);
   return how;
 }
 
 void LossScale::resume(const State& state) {
   require(state.scale >= 1 && state.scale <= kMost && state.clean >= 0 && state.skipped >= 0,
-          "a loss scale of {}, {} steps old, with {} skipped updates: no state of one", state.scale,
-          state.clean, state.skipped);
+          "invalid state of a loss scale: scale {}, {} steps since it changed, {} skipped updates",
+          state.scale, state.clean, state.skipped);
   state_.skipped = state.skipped;
   if (!dynamic_) return;
   state_.scale = state.scale;

@@ -17,13 +17,12 @@ void check_optimizer(const OptimizerConfig& c) {
   OptimizerConfig stated = c;
   check_fields(fields(stated));
   require(c.weight_decay == 0 || decoupled,
-          "{}: decoupled weight decay belongs to adamw, lamb and bertadam; use l2 for {}", name,
+          "{}: only adamw, lamb and bertadam support decoupled weight decay; use l2 for {}", name,
           name);
-  require(
-      !c.lazy_rows || c.kind != OptimizerConfig::Kind::Lamb,
-      "lamb: lazy_rows does not go with a step whose length is that of the whole table; use adamw");
-  require(c.l2 == 0 || !decoupled, "{}: l2 belongs to the other optimizers; use weight_decay",
-          name);
+  require(!c.lazy_rows || c.kind != OptimizerConfig::Kind::Lamb,
+          "lamb: lazy_rows is not supported, because the length of a step depends on the whole "
+          "table; use adamw");
+  require(c.l2 == 0 || !decoupled, "{}: l2 is not supported; use weight_decay", name);
 }
 
 bool keeps_idle_rows(const OptimizerConfig& c, bool decays) {

@@ -39,22 +39,21 @@ std::vector<std::string> taken(OptimizerKind kind) {
 }
 
 Fields of_kfac(Kfac& k) {
-  return {
-      {.name = "kfac_damping",
-       .value = &k.damping,
-       .argument = "LAMBDA",
-       .doc = "of K-FAC: its root is added to the factors",
-       .range = {.above = true},
-       .flag = "--damping"},
-      every_field(k.every),
-      fill_field(k.fill),
-      inverses_field(k.inverses),
-      {.name = "fill_costs",
-       .value = &k.costs,
-       .argument = "FILE",
-       .doc = "of --fill best and wrap: costs, or the trace of a run, by which it is placed, not "
-              "by the operations of the model"},
-      replan_field(k.replan)};
+  return {{.name = "kfac_damping",
+           .value = &k.damping,
+           .argument = "LAMBDA",
+           .doc = "damping of K-FAC; its square root is added to the factors",
+           .range = {.above = true},
+           .flag = "--damping"},
+          every_field(k.every),
+          fill_field(k.fill),
+          inverses_field(k.inverses),
+          {.name = "fill_costs",
+           .value = &k.costs,
+           .argument = "FILE",
+           .doc = "for --fill best and wrap: costs, or the trace of a run, by which K-FAC's work "
+                  "is placed, instead of the model's operations"},
+          replan_field(k.replan)};
 }
 
 }  // namespace
@@ -79,31 +78,32 @@ Fields fields(OptimizerConfig& c) {
       .name = "kind",
       .value = TextAccess{[&c] { return optimizer_name(c.kind); },
                           [&c](const std::string& v) { c.kind = parse_optimizer(v); }},
-      .doc = "how gradients change weights",
+      .doc = "optimizer that updates the weights",
       .flag = "--optimizer"};
   for (const OptimizerKind one : kKinds) kind.choices.push_back(optimizer_name(one));
   const Fields all = {
       kind,
-      setting("momentum", &c.momentum, "of momentum and nesterov", kShare),
+      setting("momentum", &c.momentum, "momentum factor of momentum and nesterov", kShare),
       setting("beta1", &c.beta1, "decay of the first moment", kShare),
       setting("beta2", &c.beta2, "decay of the second moment", kShare),
-      setting("epsilon", &c.epsilon, "added to the root of the second moment or sum",
+      setting("epsilon", &c.epsilon,
+              "added to the square root of the second moment or of the sum of squares",
               {.above = true}),
-      setting("l2", &c.l2, "added to the gradient: g + l2 w; of all but adamw, lamb, bertadam"),
+      setting("l2", &c.l2, "added to the gradient: g + l2 w; for all but adamw, lamb and bertadam"),
       {.name = "weight_decay",
        .value = &c.weight_decay,
        .argument = "W",
-       .doc = "decoupled for adamw and bertadam, in the step for lamb, else L2",
+       .doc = "weight decay: decoupled for adamw and bertadam, part of the step for lamb, else L2",
        .flag = "--weight-decay"},
       {.name = "clip_norm",
        .value = &c.clip_norm,
        .argument = "NORM",
-       .doc = "what the global gradient norm is brought down to; 0 = off",
+       .doc = "largest global gradient norm, to which larger ones are scaled down; 0 = off",
        .flag = "--clip-norm"},
       {.name = "lazy_rows",
        .value = &c.lazy_rows,
-       .doc = "rows of embedding tables without a gradient keep weights and states, instead of "
-              "decaying",
+       .doc = "leave weights and states of embedding rows without a gradient unchanged, instead of "
+              "decaying them",
        .flag = "--lazy-rows"},
   };
   return joined(only(all, taken(c.kind)), of_kfac(c.kfac));

@@ -36,7 +36,7 @@ SharedGradients::SharedGradients(const Graph& graph,
     while (lead + 1 < list.size() && list[lead + 1].stage->plan().stage == lowest) ++lead;
     if (lead > 0 && lead + 1 < list.size())
       fail(Code::Unsupported,
-           "'{}' is tied, and stage {} stands on this worker more than once; put its replicas on "
+           "'{}' is tied, and stage {} is on this worker more than once; put its replicas on "
            "different workers",
            graph.parameters[parameter].name, lowest);
     shared_.push_back({std::move(list), lead, false});

@@ -36,7 +36,7 @@ Stage::Stage(const Graph& graph, std::unique_ptr<StagePlan> plan, int placement,
   find_copies(context.plan->placements[placement]);
   initialize_tensors();
   totals_ = device.alloc(static_cast<std::int64_t>(plan_->counts.size() * sizeof(double)));
-  require(totals_ != nullptr, "device {} has no memory for counts", device.name());
+  require(totals_ != nullptr, "device {} cannot allocate memory for counts", device.name());
   free_feeds_.assign(static_cast<std::size_t>(memory_.ring(kFeedRing).slots()),
                      device_.queue().mark());  // this queue clears the memory
 }
@@ -239,8 +239,7 @@ void Stage::check_fetches(int first_micro, int count) const {
       if (std::isfinite(value)) continue;
       fail(Code::InvalidArgument,
            "{} is {} at stage {}, micro-batch {}, step {}; lower the learning rate, clip gradients "
-           "or look at the data of "
-           "this step",
+           "or look at the data of this step",
            plan_->fetches[f].name, value, plan_->stage, micro,
            context_.step + context_.step_of(micro));
     }

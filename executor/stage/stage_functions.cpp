@@ -30,7 +30,7 @@ StageFunctions::StageFunctions(const Graph& graph, const StagePlan& plan,
   }
   if (!context.repeats) return;
   counters_ = device.alloc(sizeof(RunCounters));
-  require(counters_ != nullptr, "device {} has no memory for counters", device.name());
+  require(counters_ != nullptr, "device {} cannot allocate memory for counters", device.name());
 }
 
 void StageFunctions::launch(const Launch& l, int micro, const RunContext& context) {
@@ -228,7 +228,8 @@ const Function& StageFunctions::of_samples(const Function& function, std::int64_
     short_scratch_bytes_ = 0;
     short_scratch_.reset();
     short_scratch_ = device_.alloc(made.scratch_bytes);
-    require(short_scratch_ != nullptr, "device {} has no memory for a short batch", device_.name());
+    require(short_scratch_ != nullptr, "device {} cannot allocate memory for a short batch",
+            device_.name());
     short_scratch_bytes_ = made.scratch_bytes;
   }
   return short_.emplace(std::pair(&function, samples), std::move(made)).first->second;

@@ -53,8 +53,8 @@ WeightVersions::Slot& WeightVersions::at(int version) {
   for (Slot& s : slots_) {
     if (s.version == version) return s;
   }
-  fail(Code::Internal, "weight version {} is not kept; the newest is {}, of {} kept", version,
-       newest_, slots_.size());
+  fail(Code::Internal, "weight version {} is not kept; the newest is {}, and {} versions are kept",
+       version, newest_, slots_.size());
 }
 
 int WeightVersions::slot_of(int version) const {
@@ -82,7 +82,7 @@ int WeightVersions::advance(int wanted) {
   if (to->users > 0 || newest_ >= wanted) {
     const int free = slot_of(kNone);
     if (free == kNone)
-      fail(Code::Internal, "no slot for weight version {}: {} are kept", newest_ + 1,
+      fail(Code::Internal, "no free slot for weight version {}; {} versions are kept", newest_ + 1,
            slots_.size());
     to = &slots_[free];
   }
@@ -153,7 +153,9 @@ StageMemory::StageMemory(const StagePlan& plan, int micros, Device& device)
   weights_bytes_ = plan.memory.weights;
   const std::int64_t bytes = align_up(plan.arena_bytes + 1);
   arena_ = device.alloc(bytes);
-  require(arena_ != nullptr, "stage {} needs {} bytes, which this machine does not give",
+  require(arena_ != nullptr,
+          "stage {} needs {} bytes, but the device cannot allocate them; use more stages or "
+          "smaller micro-batches",
           plan.stage, bytes);
   rings_.resize(kFirstBoundaryRing + plan.boundaries.size());
   rings_[kFeedRing] = SlotRing(std::max(1, plan.memory.feed_slots), micros);

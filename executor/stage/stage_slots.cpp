@@ -88,7 +88,7 @@ void Stage::add_curvature(const Instr& instr) {
   const auto& list = is_of_inputs(instr.kind) ? plan_->curvature_a : plan_->curvature_b;
   HETU_ASSERT(instr.part < static_cast<int>(list.size()));
   if (memory_.ring(kTapRing).slot_of(instr.micro) == kNone)
-    fail(Code::Internal, "{}: nothing is kept of micro-batch {}", to_string(instr), instr.micro);
+    fail(Code::Internal, "{}: no values of micro-batch {} are kept", to_string(instr), instr.micro);
   functions_.run(list[instr.part], instr.micro, {.timed = false});
   if (--unread_[instr.micro] == 0) memory_.ring(kTapRing).release(instr.micro);
 }

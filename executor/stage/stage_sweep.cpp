@@ -16,7 +16,7 @@ void sweep_stage(const Graph& graph, Stage& stage, const OptimizerConfig& optimi
   const char* const name = optimizer_name(optimizer.kind);
   const Sweep sweep = device.kernels().sweep(name);
   if (sweep == nullptr)
-    fail(Code::Unsupported, "device {} has no optimizer '{}'", device.name(), name);
+    fail(Code::Unsupported, "device {} does not support optimizer '{}'", device.name(), name);
   const StageMemory& memory = stage.memory();
   std::vector<SweepCall> whole;
   bool rounds = stage.rounds_in_update();

@@ -53,7 +53,7 @@ TensorSketch sketch_of(const void* data, DType dtype, std::int64_t elements) {
       add_elements(static_cast<const std::uint8_t*>(data), elements, sketch);
       break;
     default:
-      fail(Code::Unsupported, "a tensor of {} cannot be compared", dtype_name(dtype));
+      fail(Code::Unsupported, "tensors of dtype {} cannot be compared", dtype_name(dtype));
   }
   return sketch;
 }

@@ -97,7 +97,7 @@ void TrainStages::reduce_scalars(int step) {
   values.push_back(asks_to_stop_ ? 1 : 0);
   const comm::Group all = comm::everyone(transport_);
   if (all.size() > 1) {
-    const auto what = [&] { return fmt::format("loss and norms of step {}", step); };
+    const auto what = [&] { return fmt::format("the loss and norms of step {}", step); };
     comm::sum_f64(transport_, all, values.data(), values.size(),
                   {comm::make_tag(kScalarTag, 0, 0, 0, step), what});
   }

@@ -187,17 +187,17 @@ class TrainStages final : public Stages {
   // Returns true if this pipeline trains by itself, so that losses, norms and counts are its own.
   bool alone() const {
     const Lowering& how = options_.plan->lowering;
-    return (how.average_weights || (how.servers && !in_rounds())) && context_.training;
+    return (how.averages() || (how.has_servers() && !in_rounds())) && context_.training;
   }
   // Returns true if servers sum the gradients of all pipelines, so that each is a share of a mean
   // over all samples.
   bool in_rounds() const {
-    return updates_at_servers(*options_.plan) && options_.plan->lowering.staleness == 0;
+    return updates_at_servers(*options_.plan) && options_.plan->lowering.staleness() == 0;
   }
   int updates_per_step() const { return options_.micro_batches / context_.per_update; }
   // Returns the number of means, one per update, that are added into a step's report.
   int means_per_step() const {
-    const bool many = options_.plan->lowering.servers && !in_rounds();
+    const bool many = options_.plan->lowering.has_servers() && !in_rounds();
     return updates_per_step() * (many ? options_.pipelines : 1);
   }
   // Returns the factor that scales a pipeline's gradient up to that of only its own samples.

@@ -171,7 +171,8 @@ fs::path put_in_place(const fs::path& temporary, const fs::path& target) {
   // The error is compared by number, not with std::errc. libstdc++ translates std::errc by error
   // categories, and PyTorch 2.6 brings its own translation, which differs.
   if (there.value() != ENOTEMPTY && there.value() != EEXIST)
-    fail(Code::Io, "{}: cannot get its name: {}", target.string(), there.message());
+    fail(Code::Io, "{}: the new checkpoint cannot be renamed to this name: {}", target.string(),
+         there.message());
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
     fs::remove_all(temporary, ignored);  // the next save removes what is left
     if (fs::exists(twin, ignored)) remove_step(twin);
@@ -184,7 +185,7 @@ fs::path put_in_place(const fs::path& temporary, const fs::path& target) {
   const fs::path& name = both ? target : twin;
   if (!can_exchange) fs::rename(temporary, name, there);
   if (can_exchange || there) {
-    fail(Code::Io, "{}: cannot take the place of the checkpoint that is there: {}", target.string(),
+    fail(Code::Io, "{}: the existing checkpoint cannot be replaced: {}", target.string(),
          std::strerror(error));
   }
   remove_step(both ? twin : target);
@@ -244,7 +245,7 @@ const CheckpointTensor* Manifest::find(const std::string& name, const std::strin
 std::vector<std::string> list_checkpoints(const std::string& folder) {
   std::vector<std::string> out;
   if (!fs::exists(folder)) return out;
-  if (!fs::is_directory(folder)) fail(Code::Io, "{}: is no folder", folder);
+  if (!fs::is_directory(folder)) fail(Code::Io, "{}: not a folder", folder);
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     if (entry.path().filename().string().rfind(kPrefix, 0) == 0 &&
         fs::exists(entry.path() / kManifest)) {
@@ -272,12 +273,12 @@ Manifest read_manifest(const std::string& folder) {
     const std::string text = body.dump();
     const std::string found = crc_text(crc32c(text.data(), text.size())), stated = in.at("crc32c");
     if (found != stated) {
-      fail(Code::Io, "{}: its checksum is {}, it states {}; the file is damaged", path.string(),
+      fail(Code::Io, "{}: its checksum is {}, but it states {}; the file is damaged", path.string(),
            found, stated);
     }
     const int format = body.at("format");
     if (format != kFormat && format != kFloat32Format)
-      fail(Code::Io, "{}: format {}, this build reads {} and {}", path.string(), format,
+      fail(Code::Io, "{}: format {}, but this build reads {} and {}", path.string(), format,
            kFloat32Format, kFormat);
     out.crc = found;
     if (!body.at("step").is_number_unsigned())

@@ -33,7 +33,8 @@ void read_pieces(const SafetensorsFile& file, const Manifest& manifest,
   const TensorEntry* entry = file.find(name);
   if (!entry || entry->shape != tensor.shape || entry->dtype != tensor.dtype ||
       entry->foreign != tensor.foreign) {
-    fail(Code::Io, "{}: has no {} tensor '{}' {} that the manifest names; the file is damaged",
+    fail(Code::Io,
+         "{}: does not have the {} tensor '{}' {} that the manifest lists; the file is damaged",
          file.path(), tensor.dtype_text(), name, to_string(tensor.shape));
   }
   std::uint32_t crc = 0;
@@ -47,8 +48,8 @@ void read_pieces(const SafetensorsFile& file, const Manifest& manifest,
   });
   if (crc_text(crc) != tensor.crc) {
     fail(Code::Io,
-         "{}: tensor '{}' has checksum {}, the manifest states {}; the file is damaged: remove {} "
-         "to go on from an older checkpoint",
+         "{}: tensor '{}' has checksum {}, but the manifest states {}; the file is damaged: remove "
+         "{} to continue from an older checkpoint",
          file.path(), name, crc_text(crc), tensor.crc, manifest.folder);
   }
 }
@@ -74,8 +75,8 @@ void read_tensor_pieces(const Manifest& manifest, const CheckpointTensor& tensor
                         const TakePiece& take) {
   const bool is_narrow = tensor.dtype == DType::BFloat16;
   if (!tensor.foreign.empty() || (tensor.dtype != DType::Float32 && !is_narrow)) {
-    fail(Code::Io, "{}: tensor '{}' is {}, and float32 or bfloat16 is expected here",
-         path_of(manifest, tensor), entry_name(tensor.name, tensor.state), tensor.dtype_text());
+    fail(Code::Io, "{}: tensor '{}' is {}, expected float32 or bfloat16", path_of(manifest, tensor),
+         entry_name(tensor.name, tensor.state), tensor.dtype_text());
   }
   std::vector<float> wide;
   read_pieces(SafetensorsFile(path_of(manifest, tensor)), manifest, tensor,
@@ -97,7 +98,9 @@ void read_tensor(const Manifest& manifest, const CheckpointTensor& tensor, float
 void check_parameter_names(const Manifest& manifest, const std::vector<std::string>& parameters) {
   for (const CheckpointTensor& t : manifest.tensors) {
     if (std::find(parameters.begin(), parameters.end(), t.name) == parameters.end()) {
-      fail(Code::Io, "{}: holds '{}' {}, which the model has not; it is of another model",
+      fail(Code::Io,
+           "{}: holds '{}' {}, which the model does not have; the checkpoint belongs to another "
+           "model",
            manifest.folder, entry_name(t.name, t.state), to_string(t.shape));
     }
   }
@@ -110,11 +113,11 @@ void load_checkpoint(const Manifest& manifest, const std::vector<StateTensor>& t
     // Imported weights have no optimizer states. They start at zero.
     const bool is_new = !found && manifest.weights_only && !t.state.empty();
     if (!found && !is_new) {
-      fail(Code::Io, "{}: has no '{}' {}; it is of another model or optimizer", manifest.folder,
-           entry_name(t.name, t.state), to_string(t.shape));
+      fail(Code::Io, "{}: has no '{}' {}; the checkpoint belongs to another model or optimizer",
+           manifest.folder, entry_name(t.name, t.state), to_string(t.shape));
     }
     if (found && found->shape != t.shape) {
-      fail(Code::Io, "{}: '{}' is {}, the model wants {}", manifest.folder,
+      fail(Code::Io, "{}: '{}' is {}, but the model expects {}", manifest.folder,
            entry_name(t.name, t.state), to_string(found->shape), to_string(t.shape));
     }
     if (t.blocks) {

@@ -91,7 +91,7 @@ void write_holder(int file, const std::string& folder, const std::string& job) {
   const std::string text = fmt::format("{}\n{}\n{}\n", job, host_name(), ::getpid());
   if (::ftruncate(file, 0) != 0 ||
       ::pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
-    fail(Code::Io, "{}: nothing can be saved in this folder: {}", folder, std::strerror(errno));
+    fail(Code::Io, "{}: cannot save in this folder: {}", folder, std::strerror(errno));
 }
 
 // A lock that this process holds. There is one entry per folder, which all lockers of the folder
@@ -116,14 +116,15 @@ std::map<std::string, Held>& table() {
 }
 
 [[noreturn]] void refuse_writing(const std::string& folder, int error) {
-  fail(Code::Io, "{}: nothing can be saved in this folder: {}", folder, std::strerror(error));
+  fail(Code::Io, "{}: cannot save in this folder: {}", folder, std::strerror(error));
 }
 
 [[noreturn]] void refuse_second(const std::string& folder, const Holder& holder) {
   const std::string who = holder.process.empty()
                               ? "another job"
                               : fmt::format("process {} on host {}", holder.process, holder.host);
-  fail(Code::Io, "{}: {} saves there; wait for its end, or choose another folder", folder, who);
+  fail(Code::Io, "{}: {} is saving there; wait until it ends, or choose another folder", folder,
+       who);
 }
 
 // Returns the locked file, or -1 if the folder is used without a lock.
@@ -144,7 +145,8 @@ int lock_file(const std::string& path, const std::string& folder, const std::str
     ::close(file);
     if (error != EACCES && error != EAGAIN) {
       log(Level::Warning,
-          "{}: this file system has no locks ({}), so a second job that saves there is not noticed",
+          "{}: this file system does not support locks ({}), so a second job that saves there is "
+          "not detected",
           folder, std::strerror(error));
       return -1;
     }
@@ -169,8 +171,8 @@ FolderLock::FolderLock(const std::string& folder, const std::string& job) {
   std::error_code error;
   const bool made_folder = fs::create_directories(folder, error);
   if (error || !fs::is_directory(folder)) {
-    fail(Code::Io, "{}: the folder cannot be made: {}; name a folder that can be written", folder,
-         error ? error.message() : "something else is there");
+    fail(Code::Io, "{}: the folder cannot be created: {}; choose a folder that can be written",
+         folder, error ? error.message() : "the path is not a folder");
   }
   key_ = fs::canonical(folder).string();
   const std::lock_guard guard(table_mutex());

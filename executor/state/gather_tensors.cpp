@@ -28,16 +28,17 @@ std::string listed(const std::vector<std::string>& names) {
 
 void check_alike(const std::string& mine, const std::string& what, comm::Transport& transport) {
   const std::vector<std::string> texts =
-      gather_texts(mine, transport, exchange(0, "what is asked"));
+      gather_texts(mine, transport, exchange(0, "the arguments of all workers"));
   for (std::size_t w = 1; w < texts.size(); ++w)
-    require(texts[w] == texts[0],
-            "{}: every worker calls it with the same; worker 0 gave {}, worker {} gave {}", what,
-            texts[0], w, texts[w]);
+    require(
+        texts[w] == texts[0],
+        "{}: every worker must pass the same arguments; worker 0 passed {}, worker {} passed {}",
+        what, texts[0], w, texts[w]);
 }
 
 TensorsByName gather_tensors(const std::vector<StateTensor>& mine,
                              const std::vector<std::string>& names, comm::Transport& transport) {
-  check_alike(listed(names), "a look at tensors", transport);
+  check_alike(listed(names), "reading tensors", transport);
   json rows = json::array();
   std::vector<float> own, room;
   for (const StateTensor& t : mine) {

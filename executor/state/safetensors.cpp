@@ -83,8 +83,8 @@ TensorEntry entry_of(const std::string& name, const ordered_json& row, const std
   const std::optional<std::int64_t> bytes = bytes_of(t.shape, bits);
   if (!bytes || t.end < t.begin || t.end - t.begin != *bytes) {
     fail(Code::Io,
-         "{}: tensor '{}' {} of {} bits each has offsets {} to {}, which do not fit; the file is "
-         "damaged",
+         "{}: tensor '{}' {} of {} bits each has offsets {} to {}, which do not fit its shape; "
+         "the file is damaged",
          path, name, to_string(t.shape), bits, t.begin, t.end);
   }
   return t;
@@ -108,7 +108,7 @@ class DistinctKeys {
     if (event == Event::object_start) open_.emplace_back();
     if (event == Event::object_end) open_.pop_back();
     if (event == Event::key && !open_.back().insert(key.get<std::string>()).second)
-      fail(Code::Io, "{}: '{}' stands twice in its header", path_,
+      fail(Code::Io, "{}: '{}' occurs twice in its header", path_,
            one_line(key.get_ref<const std::string&>()));
     return true;
   }
@@ -287,14 +287,14 @@ void SafetensorsFile::check_cover(std::int64_t data_bytes) const {
   for (const TensorEntry* t : in_order) {
     if (t->begin != end)
       fail(Code::Io,
-           "{}: tensor '{}' begins at byte {}, expected byte {}, where the one before ends; the "
-           "file is damaged",
+           "{}: tensor '{}' begins at byte {}, expected byte {}, where the previous tensor ends; "
+           "the file is damaged",
            path(), t->name, t->begin, end);
     end = t->end;
   }
   if (end != data_bytes)
     fail(Code::Io,
-         "{}: its tensors take {} bytes, and {} bytes follow the header; the file is truncated or "
+         "{}: its tensors take {} bytes, but {} bytes follow the header; the file is truncated or "
          "damaged",
          path(), end, data_bytes);
 }

@@ -50,9 +50,9 @@ class Probe {
 
 // Throws the error of worker 0, if it has one, in every worker.
 void share_error(const std::string& error, comm::Transport& transport) {
-  const std::vector<std::string> all =
-      gather_texts(error, transport,
-                   {comm::make_tag(kSharedTag, 0, 0, 2, 0), "whether the folder can be written"});
+  const std::vector<std::string> all = gather_texts(
+      error, transport,
+      {comm::make_tag(kSharedTag, 0, 0, 2, 0), "the check that the folder can be written"});
   if (!all[0].empty()) fail(Code::Io, "{}", all[0]);
 }
 
@@ -68,8 +68,9 @@ bool one_host(const comm::Transport& transport) {
 void check_shared_folder(const std::string& folder, comm::Transport& transport) {
   if (one_host(transport)) return;
   const auto gather = [&](const std::string& mine, int part) {
-    return gather_texts(mine, transport,
-                        {comm::make_tag(kSharedTag, 0, 0, part, 0), "whether all see the folder"});
+    return gather_texts(
+        mine, transport,
+        {comm::make_tag(kSharedTag, 0, 0, part, 0), "the check that all hosts share the folder"});
   };
   if (transport.worker() == 0) {
     const Probe probe(folder);
@@ -86,13 +87,12 @@ void check_shared_folder(const std::string& folder, comm::Transport& transport) 
   const std::string said = gather("", 0)[0];
   if (said[0] == '-') fail(Code::Io, "{}", said.substr(1));
   const bool there = access(said.substr(1).c_str(), F_OK) == 0;
-  const std::string mine =
-      there ? ""
-            : fmt::format(
-                  "{}: worker {} on {} does not see what worker 0 on {} writes there; give "
-                  "a folder that all hosts share",
-                  folder, transport.worker(), transport.host_of(transport.worker()),
-                  transport.host_of(0));
+  const std::string mine = there ? ""
+                                 : fmt::format(
+                                       "{}: worker {} on {} does not see a file that worker 0 on "
+                                       "{} wrote there; use a folder that all hosts share",
+                                       folder, transport.worker(),
+                                       transport.host_of(transport.worker()), transport.host_of(0));
   for (const std::string& text : gather(mine, 1)) {
     if (!text.empty()) fail(Code::Io, "{}", text);
   }

@@ -28,7 +28,7 @@ WeightShards shards_of(const fs::path& index) {
   const auto map = in.is_object() ? in.find("weight_map") : in.end();
   if (!in.is_object() || map == in.end() || !map->is_object() || map->empty()) {
     fail(Code::Io,
-         "{}: has no weight_map from tensors to files, as the index of sharded weights has",
+         "{}: has no weight_map from tensors to files, which the index of sharded weights needs",
          index.string());
   }
   std::map<std::string, std::vector<std::string>> files;
@@ -37,7 +37,8 @@ WeightShards shards_of(const fs::path& index) {
     // An index may name only files in its own folder, so that a downloaded index can't read
     // elsewhere.
     if (name.empty() || fs::path(name).filename() != name || name == "." || name == "..") {
-      fail(Code::Io, "{}: tensor '{}' is in {}, expected the name of a file beside the index",
+      fail(Code::Io,
+           "{}: tensor '{}' is in {}, expected the name of a file in the folder of the index",
            index.string(), tensor, file.dump(-1, ' ', false, json::error_handler_t::replace));
     }
     files[name].push_back(tensor);  // items() is sorted

@@ -119,11 +119,11 @@ void check_names(const SafetensorsFile& file, const WeightShard& shard, const st
   std::set_difference(shard.tensors.begin(), shard.tensors.end(), found.begin(), found.end(),
                       std::back_inserter(differ));
   if (!differ.empty())
-    fail(Code::Io, "{}: has no tensor '{}', which {} says is there", file.path(), differ[0], index);
+    fail(Code::Io, "{}: has no tensor '{}', which {} lists", file.path(), differ[0], index);
   std::set_difference(found.begin(), found.end(), shard.tensors.begin(), shard.tensors.end(),
                       std::back_inserter(differ));
   if (!differ.empty())
-    fail(Code::Io, "{}: has a tensor '{}', which {} does not say", file.path(), differ[0], index);
+    fail(Code::Io, "{}: has a tensor '{}', which {} does not list", file.path(), differ[0], index);
 }
 
 }  // namespace
@@ -154,8 +154,9 @@ std::vector<float> WeightReader::read(const Entry& entry) const {
   const TensorEntry& tensor = *entry.tensor;
   const SafetensorsFile& file = *entry.file;
   if (!entry.is_weight()) {
-    fail(Code::Io, "{}: tensor '{}' is {}; weights are float32, float16 or bfloat16", file.path(),
-         tensor.name, tensor.foreign.empty() ? dtype_name(tensor.dtype) : tensor.foreign);
+    fail(Code::Io, "{}: tensor '{}' is {}; weights must be float32, float16 or bfloat16",
+         file.path(), tensor.name,
+         tensor.foreign.empty() ? dtype_name(tensor.dtype) : tensor.foreign);
   }
   std::vector<float> out(static_cast<std::size_t>(element_count(tensor.shape)));
   if (tensor.dtype == DType::Float32) {
@@ -167,7 +168,7 @@ std::vector<float> WeightReader::read(const Entry& entry) const {
     file.read(tensor, counts.data());
     for (std::size_t i = 0; i < out.size(); ++i) {
       if (counts[i] < 0 || counts[i] > kLargestCount) {
-        fail(Code::Io, "{}: tensor '{}' is {}; a count from 0 to {} can be kept", file.path(),
+        fail(Code::Io, "{}: tensor '{}' is {}; a count must be between 0 and {}", file.path(),
              tensor.name, counts[i], kLargestCount);
       }
       out[i] = static_cast<float>(counts[i]);

@@ -87,7 +87,7 @@ void Averager::begin_run(std::int64_t step, std::int64_t updates, const DeviceSp
     if (direct_ && !mean_there_) {
       HETU_ASSERT(weights.dtype() == DType::Float32);
       mean_there_ = weights.device->alloc(weights.bytes());
-      require(mean_there_ != nullptr, "device {} has no {} bytes for an average",
+      require(mean_there_ != nullptr, "device {} cannot allocate {} bytes for an average",
               weights.device->name(), weights.bytes());
       weights.device->queue().record().wait();  // zeros are written by the queue
     }
@@ -132,7 +132,7 @@ std::int64_t Averager::end() {
                                       [&] { return error_ || done_ns_ != 0 || !open_; });
   if (error_) std::rethrow_exception(error_);
   if (!done)
-    fail(Code::Timeout, "{}: nobody has said with whom after {:g} s", doing(), 2 * timeout_s + 1);
+    fail(Code::Timeout, "{}: no group was assigned within {:g} s", doing(), 2 * timeout_s + 1);
   if (answer_ && answer_->stop_after != groups::kRunsOn)
     stop_after_ = answer_->stop_after - done_before_;
   open_ = false;

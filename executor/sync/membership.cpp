@@ -100,8 +100,9 @@ void Membership::together(const std::string& name, const std::function<void()>& 
 
 // Every worker sends to every other, so that no third worker has to forward a text.
 std::map<int, std::string> Membership::exchange(const std::string& mine) {
-  require(mine.size() <= kLongestText, "a text of {} bytes for the other pipelines; at most {}",
-          mine.size(), kLongestText);
+  require(mine.size() <= kLongestText,
+          "a text for the other pipelines has {} bytes; at most {} are allowed", mine.size(),
+          kLongestText);
   std::map<int, std::string> texts;
   together("an exchange", [&] {
     texts.clear();
@@ -110,7 +111,7 @@ std::map<int, std::string> Membership::exchange(const std::string& mine) {
     const comm::Tag head = comm::make_tag(kConsensusTag, position_.stage, 0x3ffff, high, number);
     const comm::Tag body = comm::make_tag(kConsensusTag, position_.stage, 0x3fffe, high, number);
     const auto what = [&] {
-      return fmt::format("what the copies of stage {} say", position_.stage);
+      return fmt::format("the texts of the copies of stage {}", position_.stage);
     };
     const auto size = static_cast<std::uint64_t>(mine.size());
     for (const int worker : workers_of(living_)) {  // a mesh copies at once; sends to the dead fail
@@ -121,8 +122,8 @@ std::map<int, std::string> Membership::exchange(const std::string& mine) {
       std::uint64_t bytes = 0;
       transport_.wait(*transport_.recv(position_.workers.at(d), head, &bytes, sizeof bytes), what);
       if (bytes > kLongestText)
-        fail(Code::Comm, "{}: pipeline {} has one of {} bytes; at most {} are right", what(), d,
-             bytes, kLongestText);
+        fail(Code::Comm, "{}: the text of pipeline {} has {} bytes; at most {} are allowed", what(),
+             d, bytes, kLongestText);
       std::string text(bytes, '\0');
       transport_.wait(*transport_.recv(position_.workers.at(d), body, text.data(), bytes), what);
       texts[d] = std::move(text);

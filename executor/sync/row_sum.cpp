@@ -72,8 +72,8 @@ void RowSum::finish(comm::WaitPurpose what) {
     transport_.wait(*counts_[m], what);
     Packed& from = packed_[m];
     if (from.count < 0 || from.count > bucket_.rows.rows)
-      fail(Code::Comm, "{}: worker {} sends {} rows of a table of {}", what.text(), group_[m],
-           from.count, bucket_.rows.rows);
+      fail(Code::Comm, "{}: worker {} sent {} rows of a table that has {} rows", what.text(),
+           group_[m], from.count, bucket_.rows.rows);
     from.bytes.resize(bytes_of(from.count));
     if (from.count > 0)
       bodies[m] = transport_.recv(group_[m], tag_, from.bytes.data(), from.bytes.size());

@@ -58,7 +58,7 @@ class ServerTables::Blocks final : public StateBlocks {
     tables_.client_.pull_rows(table_.number, tables_.least(table_),
                               {.ids = ids.data(), .count = count, .into = to, .plane = plane_});
     tables_.client_.wait(table_.number, [&] {
-      return fmt::format("rows {} and on of table '{}'", ids.front(), table_.served.name);
+      return fmt::format("the rows from {} on of table '{}'", ids.front(), table_.served.name);
     });
   }
 
@@ -142,8 +142,8 @@ void ServerTables::take(const std::string& field, const std::int32_t* ids, std::
     if (table->about.field != field || unique.empty()) continue;
     const bool below = unique.front() < 0;
     require(!below && unique.back() < table->about.rows,
-            "field '{}' asks table '{}' for row {}; it has rows 0 to {}", field, table->served.name,
-            below ? unique.front() : unique.back(), table->about.rows - 1);
+            "field '{0}' requests row {2} of table '{1}', which has rows 0 to {3}", field,
+            table->served.name, below ? unique.front() : unique.back(), table->about.rows - 1);
   }
 }
 

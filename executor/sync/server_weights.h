@@ -57,7 +57,7 @@ struct WavesOptions {
   int pipeline = 0;
   int model_stage = 0;
   std::vector<SharedPart> parts;  ///< parts of the stage, by number
-  int staleness = 0;              ///< see Lowering::staleness
+  int staleness = 0;              ///< see struct ParameterServers
   /// The optimizer, if the servers make the updates. nullopt: servers add changes of weights; also
   /// for rehearsals of plans with updates at servers.
   std::optional<Optimizer> optimizer = std::nullopt;

@@ -18,8 +18,8 @@ std::vector<NodeId> counted_for(const Graph& g) {
     if (counted[id] == kNone) continue;
     require(n.op != "parameter" && n.op != "buffer" &&
                 (n.phase == Phase::Forward || n.phase == Phase::Count),
-            "step_sum '{}': depends on '{}' ({}); it is computed before the first forward, from "
-            "placeholders and constants only",
+            "step_sum '{}': depends on '{}' ({}), but it is computed before the first forward; use "
+            "only placeholders and constants",
             g.nodes[counted[id]].name, n.name, n.op);
     for (const ValueId v : n.inputs) counted[g.values[v].producer] = counted[id];
   }

@@ -44,7 +44,7 @@ std::vector<ValueId> fetched_values(const Graph& graph, const std::vector<std::s
     if (found == graph.fetches.end()) {
       std::string known;
       for (const auto& fetch : graph.fetches) known += (known.empty() ? "" : ", ") + fetch.first;
-      fail(Code::InvalidArgument, "nothing is fetched as '{}'; there are: {}", name, known);
+      fail(Code::InvalidArgument, "unknown fetch '{}'; the fetches are: {}", name, known);
     }
     values.push_back(found->second);
   }

@@ -56,7 +56,7 @@ std::vector<ValueId> GraphRewriter::add(Node node, const std::vector<TensorType>
 
 ValueId GraphRewriter::mapped(ValueId old) const {
   if (map_[old] == kNone) {
-    fail(Code::Internal, "graph: a pass dropped '{}', which is still read",
+    fail(Code::Internal, "graph: a pass removed '{}', which is still read",
          from_.producer(old).name);
   }
   return map_[old];

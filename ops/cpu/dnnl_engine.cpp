@@ -54,7 +54,7 @@ void DnnlCall::run() const {
   try {
     dnnl::error::wrap_c_api(
         dnnl_primitive_execute(primitive_.get(), dnnl_cpu().stream.get(), count_, args_.data()),
-        "a primitive did not run");
+        "a primitive could not be run");
     dnnl_cpu().stream.wait();
   } catch (const dnnl::error& e) {
     fail(Code::Internal, "oneDNN: {}", e.what());

@@ -100,7 +100,7 @@ inline WindowRows window_rows(const KernelDesc& d) {
 /// InvalidArgument with the node's name.
 inline void check_batch(const std::string& node, std::int64_t per_channel) {
   require(per_channel > 1,
-          "batch_norm '{}': training wants more than one element per channel; use larger "
+          "batch_norm '{}': training needs more than one element per channel; use larger "
           "micro-batches or images",
           node);
 }

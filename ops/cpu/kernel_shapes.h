@@ -70,9 +70,8 @@ PreparedKernel reference(const KernelDesc& d) {
       return {Body<double>(d), 0, "reference"};
     default:
       fail(Code::Unsupported,
-           "{} '{}': no CPU kernel for {}; float32, bfloat16 and float16 (and float64 for checks) "
-           "are "
-           "there",
+           "{} '{}': no CPU kernel for {}; supported types: float32, bfloat16 and float16 (and "
+           "float64 for checks)",
            d.op, d.name, dtype_name(computing_type(d)));
   }
 }

@@ -133,7 +133,8 @@ PreparedKernel compare(const KernelDesc& d) {
     case DType::Bool:
       return compare_as<std::uint8_t, F>(d);
     default:
-      fail(Code::Unsupported, "{} '{}': no CPU kernel for {}; floats, int32 and bool are there",
+      fail(Code::Unsupported,
+           "{} '{}': no CPU kernel for {}; supported types: floating-point types, int32 and bool",
            d.op, d.name, dtype_name(d.inputs[0].dtype));
   }
 }

@@ -96,8 +96,8 @@ PreparedKernel convert(std::int64_t n) {
 
 [[noreturn]] void no_cast(const KernelDesc& d) {
   fail(Code::Unsupported,
-       "cast '{}': no CPU kernel from {} to {}; float32, float64, bfloat16, float16, int32, int64 "
-       "and bool are there",
+       "cast '{}': no CPU kernel from {} to {}; supported types: float32, float64, bfloat16, "
+       "float16, int32, int64 and bool",
        d.name, dtype_name(d.inputs[0].dtype), dtype_name(d.outputs[0].dtype));
 }
 

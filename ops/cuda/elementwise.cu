@@ -125,7 +125,8 @@ PreparedKernel compare(const KernelDesc& d) {
       return kernel<Binary<std::uint8_t, F, bool>>(d);
     default:
       fail(Code::Unsupported,
-           "{} '{}': no CUDA kernel for {}; float32, bfloat16, float16, int32 and bool are there",
+           "{} '{}': no CUDA kernel for {}; supported types: float32, bfloat16, float16, int32 and "
+           "bool",
            d.op, d.name, dtype_name(d.inputs[0].dtype));
   }
 }

@@ -109,7 +109,7 @@ PreparedKernel gather(const KernelDesc& d) {
   if (dtype == DType::Int32) return kernel<Gather>(d);
   if (is_floating(dtype)) return floats<Gather>(d);
   fail(Code::Unsupported,
-       "gather '{}': no CUDA kernel for {}; float32, bfloat16 and int32 are there", d.name,
+       "gather '{}': no CUDA kernel for {}; supported types: float32, bfloat16 and int32", d.name,
        dtype_name(dtype));
 }
 

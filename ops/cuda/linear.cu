@@ -71,7 +71,7 @@ PreparedKernel widened_or_refused(const KernelDesc& d, PreparedKernel (*again)(c
     for (const TensorType& t : *types)
       if (!is_narrow(t.dtype) && t.dtype != DType::Float32)
         fail(Code::Unsupported,
-             "{} '{}': no CUDA kernel for {}; float32, bfloat16 and float16 are there", d.op,
+             "{} '{}': no CUDA kernel for {}; supported types: float32, bfloat16 and float16", d.op,
              d.name, dtype_name(t.dtype));
   return cuda::widened_kernel(d, again);
 }

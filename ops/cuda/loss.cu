@@ -260,7 +260,7 @@ struct SampleCountOf {
 
 PreparedKernel count_samples(const KernelDesc& d) {
   if (d.outputs[0].dtype != DType::Float32)
-    fail(Code::Unsupported, "{} '{}': no CUDA kernel for {}; float32 is there", d.op, d.name,
+    fail(Code::Unsupported, "{} '{}': no CUDA kernel for {}; supported type: float32", d.op, d.name,
          dtype_name(d.outputs[0].dtype));
   return {[n = static_cast<float>(d.batch)](const KernelCall& c) {
             for_each(1, SampleCountOf{c.out<float>(0), n});

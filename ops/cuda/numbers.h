@@ -76,8 +76,8 @@ class Numbers {
   static DType of(const KernelDesc& d, const TensorType& t) {
     if (t.dtype != DType::Float32 && t.dtype != DType::BFloat16 && t.dtype != DType::Float16)
       fail(Code::Unsupported,
-           "{} '{}': no CUDA kernel for {}; float32, bfloat16 and float16 are there", d.op, d.name,
-           dtype_name(t.dtype));
+           "{} '{}': no CUDA kernel for {}; supported types: float32, bfloat16 and float16", d.op,
+           d.name, dtype_name(t.dtype));
     return t.dtype;
   }
 

@@ -40,8 +40,8 @@ PreparedKernel floats(const KernelDesc& d) {
       return kernel<Body>(d);
     default:
       fail(Code::Unsupported,
-           "{} '{}': no CUDA kernel for {}; float32, bfloat16 and float16 are there", d.op, d.name,
-           dtype_name(cpu::computing_type(d)));
+           "{} '{}': no CUDA kernel for {}; supported types: float32, bfloat16 and float16", d.op,
+           d.name, dtype_name(cpu::computing_type(d)));
   }
 }
 
@@ -59,7 +59,8 @@ struct Axes {
   std::int64_t size[kMost] = {}, step[kMost][N] = {};
 
   void add(const char* op, std::int64_t of_size, const std::int64_t* steps) {
-    if (count == kMost) fail(Code::Unsupported, "{}: more than {} axes on CUDA", op, kMost);
+    if (count == kMost)
+      fail(Code::Unsupported, "{}: CUDA kernels support at most {} axes", op, kMost);
     size[count] = of_size;
     for (int i = 0; i < N; ++i) step[count][i] = steps[i];
     ++count;

@@ -247,8 +247,8 @@ PreparedKernel convert(const KernelDesc& d) {
 
 [[noreturn]] void no_cast(const KernelDesc& d) {
   fail(Code::Unsupported,
-       "cast '{}': no CUDA kernel from {} to {}; float32, bfloat16, float16, int32, int64 and bool "
-       "are there",
+       "cast '{}': no CUDA kernel from {} to {}; supported types: float32, bfloat16, float16, "
+       "int32, int64 and bool",
        d.name, dtype_name(d.inputs[0].dtype), dtype_name(d.outputs[0].dtype));
 }
 

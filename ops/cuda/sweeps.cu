@@ -185,7 +185,7 @@ constexpr Row kRows[] = {row<sweeps::Sgd>("sgd"),
 const Row& row_of(Sweep sweep) {
   for (const Row& row : kRows)
     if (row.whole.run == sweep) return row;
-  fail(Code::Internal, "CUDA has no such sweep");
+  fail(Code::Internal, "this optimizer sweep does not exist on CUDA");
 }
 
 }  // namespace
@@ -204,7 +204,7 @@ void sweep_all(std::span<const SweepCall> calls, Sweep sweep) { row_of(sweep).ma
 void sweep_rows(const SweepCall& call, const TouchedRows& touched, Sweep sweep) {
   const Row& row = row_of(sweep);
   if (row.touched == nullptr)
-    fail(Code::Internal, "CUDA has no sweep over rows for that optimizer");
+    fail(Code::Internal, "this optimizer has no sweep over single rows on CUDA");
   row.touched(call, touched);
 }
 

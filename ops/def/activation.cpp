@@ -48,7 +48,8 @@ OpDef relu() {
 OpDef gelu() {
   return {
       .name = "gelu",
-      .doc = "x/2 * (1 + erf(x / sqrt(2))), elementwise; the exact form, not the tanh one.",
+      .doc =
+          "x/2 * (1 + erf(x / sqrt(2))), elementwise; the exact form, not the tanh approximation.",
       .inputs = {"x"},
       .infer = same_as_input,
       .grad = [](Builder& b, const GradArgs& g) -> Values {
@@ -78,7 +79,7 @@ OpDef tanh() {
 OpDef gelu_tanh() {
   return {
       .name = "gelu_tanh",
-      .doc = "x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))), elementwise: GPT-2's gelu.",
+      .doc = "x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))), elementwise: the gelu of GPT-2.",
       .inputs = {"x"},
       .infer = same_as_input,
       .grad = [](Builder& b, const GradArgs& g) -> Values {
@@ -143,7 +144,7 @@ OpDef leaky_relu() {
       .name = "leaky_relu",
       .doc = "x where x > 0, else x * slope, elementwise; the gradient at 0 is slope times dy.",
       .inputs = {"x"},
-      .attrs = {{"slope", 0.01, false, "below 0"}},
+      .attrs = {{"slope", 0.01, false, "slope where x is below 0"}},
       .infer = same_as_input,
       .grad = [](Builder& b, const GradArgs& g) -> Values {
         const ValueId above = b.apply("greater", {g.inputs[0], number(b, 0)});

@@ -24,13 +24,14 @@ AttentionSizes attention_sizes(const InferArgs& a) {
 
 std::vector<AttrSpec> attention_specs() {
   return {
-      {"heads", std::int64_t{1}, true, "divides the width"},
-      {"dropout", 0.0, false, "probability of a 0 in the weights, in [0, 1)"},
+      {"heads", std::int64_t{1}, true, "number of heads; divides the width"},
+      {"dropout", 0.0, false, "dropout probability of the weights, in [0, 1)"},
       {"kv_heads", std::int64_t{0}, false,
-       "heads of k and v, each for heads / kv_heads of q's; 0: as many as heads"},
-      {"causal", std::int64_t{0}, false, "1: a query sees no key behind its own place"},
+       "number of heads of k and v, each shared by heads / kv_heads heads of q; 0: as many as "
+       "heads"},
+      {"causal", std::int64_t{0}, false, "1: a query attends to no key after its own position"},
       {"window", std::int64_t{0}, false,
-       "a query sees keys less than so many places from its own; 0: all"},
+       "a query attends only to keys less than this many positions away; 0: to all keys"},
   };
 }
 
@@ -76,7 +77,7 @@ void check_mask(const InferArgs& a, std::size_t at = 3) {
     return;
   }
   check(mask.dtype == DType::Bool || mask.dtype == DType::Float32, a,
-        "mask is {}, wanted int32, bool or float32", to_string(mask));
+        "mask is {}, expected int32, bool or float32", to_string(mask));
   const Shape one = {s.queries, s.keys}, each = {batch, s.queries, s.keys};
   const Shape full = {batch, s.heads, s.queries, s.keys};
   const bool four = mask.shape.size() == 4 && broadcasts_to(mask.shape, full) &&
@@ -157,11 +158,12 @@ OpDef attention_op() {
       .name = "attention",
       .doc =
           "softmax(q k^T / sqrt(width / heads) + mask) v per head, with dropout on the weights; "
-          "probs are the weights before dropout, the last query stands at the place of the last "
-          "key, and mask is float32, or bool, true where a query sees a key, of shape [queries, "
-          "keys], [batch, queries, keys] or [batch or 1, heads or 1, queries, keys]; or int32 "
-          "[batch, keys], 1 for tokens and 0, which adds -10000, for padding: what is unseen has "
-          "weight 0, and a query that sees nothing gives 0.",
+          "probs holds the weights before dropout. The last query has the position of the last "
+          "key. mask is float32 (added to the scores), or bool (true where a query may attend to a "
+          "key), of shape [queries, keys], [batch, queries, keys] or [batch or 1, heads or 1, "
+          "queries, keys]; or int32 [batch, keys] with 1 for tokens and 0 for padding, which adds "
+          "-10000. Keys that a query may not attend to have weight 0. A query without any key "
+          "gives 0.",
       .inputs = {"q", "k", "v"},
       .optional_inputs = {"mask"},
       .outputs = {"y", "probs"},
@@ -206,8 +208,8 @@ OpDef attention_grad() {
   return {
       .name = "attention_grad",
       .doc =
-          "The gradients of attention with respect to q, k and v, under the mask of dropout that "
-          "the node called key has drawn; the sum of a row's probs times their gradients is "
+          "The gradients of attention with respect to q, k and v, with the dropout mask of the "
+          "node named by key. The sum over a row of probs times their gradients is computed as "
           "sum(dy * y) of its head.",
       .inputs = {"q", "k", "v", "probs", "dy", "y"},
       .outputs = {"dq", "dk", "dv"},
@@ -235,9 +237,9 @@ OpDef fused_attention() {
   OpDef def = attention_op();
   def.name = "fused_attention";
   def.doc =
-      "attention with two numbers per row in the place of probs, of which the gradient makes them "
-      "again: the highest score and the inverse of the sum of exponentials below it, 0 and 0 where "
-      "a query sees nothing; the fusing pass makes it.";
+      "attention that keeps two numbers per row instead of probs, from which the gradient "
+      "recomputes probs: the highest score, and the inverse of the sum of exp(score - highest "
+      "score). Both are 0 for a query without any key. Created by the fusion pass.";
   def.outputs = {"y", "stats"};
   def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
     check_qkv(a);
@@ -260,9 +262,7 @@ OpDef fused_attention_grad() {
   };
   return {
       .name = "fused_attention_grad",
-      .doc =
-          "The gradients of fused_attention with respect to q, k and v, as attention_grad has "
-          "them.",
+      .doc = "The gradients of fused_attention with respect to q, k and v, as in attention_grad.",
       .inputs = {"q", "k", "v", "stats", "dy", "y"},
       .optional_inputs = {"mask"},
       .outputs = {"dq", "dk", "dv"},
@@ -292,9 +292,8 @@ OpDef attention_scores_grad() {
   return {
       .name = "attention_scores_grad",
       .doc =
-          "The gradient of attention with respect to what is added to its scores: probs * (dprobs "
-          "- "
-          "sum(probs * dprobs)) per row.",
+          "The gradient of attention with respect to the mask that is added to its scores: probs * "
+          "(dprobs - sum(probs * dprobs)) per row.",
       .inputs = {"dy", "v", "probs"},
       .outputs = {"dscores"},
       .attrs = gradient_specs(),

@@ -11,7 +11,7 @@ namespace {
 using Values = std::vector<ValueId>;
 
 AttrSpec axis_spec(std::int64_t fallback, bool required) {
-  return {"axis", fallback, required, "which, counted from the last if negative; not the batch"};
+  return {"axis", fallback, required, "axis, counted from the last if negative; not the batch"};
 }
 
 Attrs merged(Attrs attrs, const Attrs& more) {
@@ -28,8 +28,8 @@ std::size_t static_axis(const InferArgs& a) {
   check(axis >= 0 && axis < static_cast<std::int64_t>(shape.size()), a,
         "{} {} has {} axes, there is no axis {}", input_name(a, 0), to_string(a.inputs[0]),
         shape.size(), given);
-  check(shape[axis] >= 0, a, "axis {} of {} {} is the batch, which stays whole", given,
-        input_name(a, 0), to_string(a.inputs[0]));
+  check(shape[axis] >= 0, a, "axis {} of {} {} is the batch, which this operator cannot change",
+        given, input_name(a, 0), to_string(a.inputs[0]));
   return static_cast<std::size_t>(axis);
 }
 
@@ -46,8 +46,8 @@ std::vector<TensorType> infer_concat(const InferArgs& a) {
     Shape fits = next.shape;
     if (fits.size() == out.shape.size()) fits[axis] = out.shape[axis];
     check(next.dtype == out.dtype && fits == out.shape && next.shape[axis] >= 0, a,
-          "input {} must be {}, as the first, but for axis {}; got {}", i, to_string(a.inputs[0]),
-          a.attrs.integer("axis"), to_string(next));
+          "input {} must be {} like the first input, except on axis {}; got {}", i,
+          to_string(a.inputs[0]), a.attrs.integer("axis"), to_string(next));
     out.shape[axis] += next.shape[axis];
     fits[axis] = out.shape[axis];
   }
@@ -57,7 +57,7 @@ std::vector<TensorType> infer_concat(const InferArgs& a) {
 OpDef concat() {
   return {
       .name = "concat",
-      .doc = "The elements of all inputs, one input after the other along an axis.",
+      .doc = "All inputs, concatenated along an axis.",
       .inputs = {"a", "b"},
       .repeats = true,
       .attrs = {axis_spec(-1, false)},
@@ -94,12 +94,12 @@ Attrs sliced(std::int64_t axis, std::int64_t first, std::int64_t size, std::int6
 OpDef slice() {
   return {
       .name = "slice",
-      .doc = "Places first, first + step and so on of an axis, as many as size.",
+      .doc = "The positions first, first + step, and so on of an axis; size positions in all.",
       .inputs = {"x"},
-      .attrs = {{"first", std::int64_t{0}, true, "place on the axis"},
-                {"size", std::int64_t{1}, true, "how many places"},
+      .attrs = {{"first", std::int64_t{0}, true, "first position on the axis"},
+                {"size", std::int64_t{1}, true, "number of positions"},
                 axis_spec(-1, false),
-                {"step", std::int64_t{1}, false, "from one place to the next, >= 1"}},
+                {"step", std::int64_t{1}, false, "distance between positions, >= 1"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const std::size_t axis = static_axis(a);
         TensorType out = a.inputs[0];
@@ -108,8 +108,8 @@ OpDef slice() {
         check(step >= 1, a, "step must be >= 1, got {}", step);
         const std::int64_t end = size > 0 ? first + (size - 1) * step + 1 : first;
         check(first >= 0 && size >= 0 && end <= out.shape[axis], a,
-              "places {} to {} are not all on axis {} of x {}", first, end, a.attrs.integer("axis"),
-              to_string(a.inputs[0]));
+              "positions {} to {} are not all on axis {} of x {}", first, end,
+              a.attrs.integer("axis"), to_string(a.inputs[0]));
         out.shape[axis] = size;
         return {out};
       },
@@ -141,13 +141,15 @@ OpDef slice_grad() {
   };
   return {
       .name = "slice_grad",
-      .doc = "dy at places first, first + step and so on of an axis of width places, 0 elsewhere.",
+      .doc =
+          "dy at the positions first, first + step, and so on of an axis of length width; 0 "
+          "elsewhere.",
       .inputs = {"dy"},
       .outputs = {"dx"},
-      .attrs = {{"first", std::int64_t{0}, true, "place on the axis"},
+      .attrs = {{"first", std::int64_t{0}, true, "first position on the axis"},
                 {"width", std::int64_t{1}, true, "length of the axis"},
                 axis_spec(-1, false),
-                {"step", std::int64_t{1}, false, "from one place to the next, >= 1"}},
+                {"step", std::int64_t{1}, false, "distance between positions, >= 1"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         check_float(a);
         const std::size_t axis = static_axis(a);
@@ -155,8 +157,8 @@ OpDef slice_grad() {
         const std::int64_t first = a.attrs.integer("first"), width = a.attrs.integer("width");
         const std::int64_t step = a.attrs.integer("step"), size = shape[axis];
         check(first >= 0 && step >= 1 && width >= (size > 0 ? first + (size - 1) * step + 1 : 0), a,
-              "dy {} does not fit an axis of {} places from place {} on", to_string(a.inputs[0]),
-              width, first);
+              "dy {} does not fit on an axis of length {} from position {} on",
+              to_string(a.inputs[0]), width, first);
         shape[axis] = width;
         return {float32(shape)};
       },
@@ -175,12 +177,12 @@ OpDef pad() {
   };
   return {
       .name = "pad",
-      .doc = "x with places of one value before and after it along an axis.",
+      .doc = "x padded with a constant before and after it along an axis.",
       .inputs = {"x"},
       .attrs = {axis_spec(-1, false),
-                {"before", std::int64_t{0}, true, "places, >= 0"},
-                {"after", std::int64_t{0}, true, "places, >= 0"},
-                {"value", 0.0, false, "in the new places"}},
+                {"before", std::int64_t{0}, true, "number of positions before x, >= 0"},
+                {"after", std::int64_t{0}, true, "number of positions after x, >= 0"},
+                {"value", 0.0, false, "value of the padding"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         check_float(a);
         const std::size_t axis = static_axis(a);
@@ -208,7 +210,7 @@ OpDef pad() {
 OpDef flip() {
   return {
       .name = "flip",
-      .doc = "x with the places of an axis in reverse order.",
+      .doc = "x with the order of its positions reversed along an axis.",
       .inputs = {"x"},
       .attrs = {axis_spec(-1, false)},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
@@ -234,9 +236,10 @@ OpDef cumsum() {
   };
   return {
       .name = "cumsum",
-      .doc = "The sum of each element and those before it along an axis; added in float64.",
+      .doc = "The sum of each element and the elements before it along an axis, added in float64.",
       .inputs = {"x"},
-      .attrs = {axis_spec(-1, false), {"reverse", std::int64_t{0}, false, "1: those after it"}},
+      .attrs = {axis_spec(-1, false),
+                {"reverse", std::int64_t{0}, false, "1: adds the elements after it instead"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         check_float(a);
         static_axis(a);
@@ -260,8 +263,8 @@ OpDef argmax() {
   return {
       .name = "argmax",
       .doc =
-          "The place of the largest along an axis, which goes away, as int32; of equal ones the "
-          "first, a NaN counts as the largest.",
+          "The index of the largest element along an axis, as int32. The axis is removed. Of equal "
+          "elements the first counts as the largest; a NaN counts as larger than all numbers.",
       .inputs = {"x"},
       .attrs = {axis_spec(-1, false)},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
@@ -286,17 +289,19 @@ OpDef top_k() {
   return {
       .name = "top_k",
       .doc =
-          "The k largest along the last axis in descending order, and their places as int32; of "
-          "equal ones the first, a NaN counts as the largest.",
+          "The k largest elements along the last axis in descending order, and their indices as "
+          "int32. Of equal elements the first counts as the largest; a NaN counts as larger than "
+          "all numbers.",
       .inputs = {"x"},
       .outputs = {"values", "places"},
-      .attrs = {{"k", std::int64_t{1}, true, "how many"}},
+      .attrs = {{"k", std::int64_t{1}, true, "number of elements"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         check_float(a);
         check_rank(a, 0, 1);
         Shape shape = a.inputs[0].shape;
         const std::int64_t k = a.attrs.integer("k");
-        check(shape.back() >= 0, a, "the last axis of x {} is the batch, which stays whole",
+        check(shape.back() >= 0, a,
+              "the last axis of x {} is the batch, which this operator cannot change",
               to_string(a.inputs[0]));
         check(k >= 1 && k <= shape.back(), a, "k must be 1 to {} for x {}, got {}", shape.back(),
               to_string(a.inputs[0]), k);
@@ -320,7 +325,9 @@ OpDef top_k_grad() {
   const std::vector<DType> dtypes = {DType::Int32, DType::Float32};
   return {
       .name = "top_k_grad",
-      .doc = "The sum of the dy of each place of a last axis of width places, 0 where none is.",
+      .doc =
+          "Zeros with a last axis of length width, to which each dy is added at its index in "
+          "places.",
       .inputs = {"places", "dy"},
       .outputs = {"dx"},
       .attrs = {{"width", std::int64_t{1}, true, "length of the last axis"}},

@@ -56,11 +56,11 @@ OpDef forward(const std::string& name, const std::string& doc) {
 }
 
 OpDef batch_norm() {
-  OpDef def = forward(
-      "batch_norm",
-      "gamma * (x - mean) / sqrt(variance + epsilon) + beta per channel of x [N, C, H, W]; "
-      "training takes the mean and biased variance of this micro-batch and moves the buffers by "
-      "momentum towards them (the variance unbiased, n / (n - 1)), validation takes the buffers.");
+  OpDef def = forward("batch_norm",
+                      "gamma * (x - mean) / sqrt(variance + epsilon) + beta per channel of x [N, "
+                      "C, H, W]. Training uses the mean and the biased variance of this "
+                      "micro-batch, and moves the buffers towards the mean and the unbiased "
+                      "variance, n / (n - 1), by momentum. Validation uses the buffers.");
   def.grad = [](Builder& b, const GradArgs& g) -> Values {
     const Values all = b.apply_all(
         "batch_norm_grad", {g.inputs[0], g.inputs[1], g.outputs[1], g.outputs[2], only_dy(g)},
@@ -76,12 +76,13 @@ OpDef batch_norm() {
 }
 
 OpDef batch_norm_relu() {
-  return forward("batch_norm_relu", "relu of batch_norm in one sweep; the fusing pass makes it.");
+  return forward("batch_norm_relu",
+                 "relu of batch_norm in one kernel. Created by the fusion pass.");
 }
 
 OpDef batch_norm_add_relu() {
   OpDef def = forward("batch_norm_add_relu",
-                      "relu of batch_norm plus skip in one sweep; the fusing pass makes it.");
+                      "relu of batch_norm plus skip in one kernel. Created by the fusion pass.");
   def.inputs.push_back("skip");
   for (Sample& sample : def.samples) sample.shapes.push_back(sample.shapes[0]);
   def.images = {{0, 5}, {0}};
@@ -138,16 +139,16 @@ OpDef batch_norm_grad() {
 OpDef batch_norm_relu_grad() {
   return backward("batch_norm_relu_grad",
                   "batch_norm_grad of dy where gamma * (x - mean) / sqrt(variance + epsilon) + "
-                  "beta > 0, else of 0; the fusing pass makes it.",
+                  "beta > 0, and of 0 elsewhere. Created by the fusion pass.",
                   true);
 }
 
 OpDef batch_norm_add_relu_grad() {
-  OpDef def =
-      backward("batch_norm_add_relu_grad",
-               "batch_norm_grad of dy + more where y, the result of batch_norm_add_relu, is "
-               "above 0, else of 0: dskip, the skip's gradient; the fusing pass makes it.",
-               false);
+  OpDef def = backward(
+      "batch_norm_add_relu_grad",
+      "batch_norm_grad of dy + more where y, the result of batch_norm_add_relu, is above 0, and of "
+      "0 elsewhere. That input is dskip, the gradient of skip. Created by the fusion pass.",
+      false);
   def.inputs = {"x", "gamma", "mean", "variance", "y", "dy", "more"};
   def.outputs.push_back("dskip");
   def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
@@ -168,8 +169,8 @@ OpDef count_up() {
   return {
       .name = "count_up",
       .doc =
-          "x + 1 of a scalar buffer: how many micro-batches training has run forward (exact to "
-          "2^24).",
+          "x + 1 for a scalar buffer that counts the forwards of micro-batches in training (exact "
+          "up to 2^24).",
       .inputs = {"x"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         check_float(a);

@@ -123,9 +123,10 @@ OpDef div() {
 }
 
 OpDef pow() {
-  OpDef def = arithmetic("pow",
-                         "a to the power b, elementwise as C's pow; the gradient at a is 0 where "
-                         "b is 0, at b is 0 where a is 0 and b >= 0.");
+  OpDef def =
+      arithmetic("pow",
+                 "a to the power b, elementwise as in C's pow. The gradient with respect to a is 0 "
+                 "where b is 0; the gradient with respect to b is 0 where a is 0 and b >= 0.");
   def.samples = pairs(DType::Float32, true);
   def.images = {};
   def.narrow = {};
@@ -163,17 +164,19 @@ Values choice_grad(Builder& b, const GradArgs& g, const char* loses) {
 }
 
 OpDef maximum() {
-  OpDef def = of_whole(arithmetic("maximum",
-                                  "The larger of a and b, elementwise, of float32 or int32, NaN "
-                                  "where either is; equal operands share the gradient by half."));
+  OpDef def =
+      of_whole(arithmetic("maximum",
+                          "The larger of a and b, elementwise, of float32 or int32; NaN where "
+                          "either is NaN. Equal operands get half of the gradient each."));
   def.grad = [](Builder& b, const GradArgs& g) { return choice_grad(b, g, "less"); };
   return def;
 }
 
 OpDef minimum() {
-  OpDef def = of_whole(arithmetic("minimum",
-                                  "The smaller of a and b, elementwise, of float32 or int32, NaN "
-                                  "where either is; equal operands share the gradient by half."));
+  OpDef def =
+      of_whole(arithmetic("minimum",
+                          "The smaller of a and b, elementwise, of float32 or int32; NaN where "
+                          "either is NaN. Equal operands get half of the gradient each."));
   def.grad = [](Builder& b, const GradArgs& g) { return choice_grad(b, g, "greater"); };
   return def;
 }
@@ -187,7 +190,7 @@ OpDef comparison(const std::string& name, const std::string& sign) {
   std::vector<Sample> samples = pairs();
   for (Sample& s : pairs(DType::Int32)) samples.push_back(std::move(s));
   return {.name = name,
-          .doc = "Whether a " + sign + " b, elementwise, as bool; shapes broadcast as in NumPy.",
+          .doc = "True where a " + sign + " b, elementwise, as bool; shapes broadcast as in NumPy.",
           .inputs = {"a", "b"},
           .infer = infer_comparison,
           .samples = std::move(samples),
@@ -236,8 +239,8 @@ OpDef where() {
   }
   return {.name = "where",
           .doc =
-              "a where condition, a bool, is true, else b, elementwise; shapes broadcast as in "
-              "NumPy; what is not taken has gradient 0, even if it is NaN.",
+              "a where the bool condition is true, else b, elementwise; shapes broadcast as in "
+              "NumPy. An element that is not selected has gradient 0, even if it is NaN.",
           .inputs = {"condition", "a", "b"},
           .infer = [](const InferArgs& a) -> std::vector<TensorType> {
             check_dtype(a, 0, DType::Bool);

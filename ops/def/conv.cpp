@@ -7,12 +7,13 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-const AttrSpec kStride = {"stride", std::int64_t{1}, false, "step between windows, both ways"};
+const AttrSpec kStride = {"stride", std::int64_t{1}, false,
+                          "step between windows, in both directions"};
 const AttrSpec kPadding = {"padding", std::int64_t{0}, false, "rows and columns of zeros around x"};
 const AttrSpec kGroups = {"groups", std::int64_t{1}, false,
-                          "of channels; each group of the outputs sees one of the inputs"};
+                          "groups of channels; each group of outputs reads one group of inputs"};
 const AttrSpec kDilation = {"dilation", std::int64_t{1}, false,
-                            "step between the elements of a window, both ways"};
+                            "step between the elements of a window, in both directions"};
 
 // Returns the number of elements that a dilated window spans along an axis. Checks the dilation.
 std::int64_t span(const InferArgs& a, std::int64_t kernel) {
@@ -72,8 +73,8 @@ OpDef conv2d() {
   return {
       .name = "conv2d",
       .doc =
-          "Cross-correlation of x [N, C, H, W] with w [O, C / groups, height, width], and b [O] "
-          "added where it is given, as in PyTorch.",
+          "Cross-correlation of x [N, C, H, W] with w [O, C / groups, height, width], plus b [O] "
+          "if given, as in PyTorch.",
       .inputs = {"x", "w"},
       .optional_inputs = {"b"},
       .attrs = {kStride, kPadding, kGroups, kDilation},
@@ -231,9 +232,8 @@ OpDef conv2d_factor() {
       .name = "conv2d_factor",
       .doc =
           "A factor of K-FAC for conv2d (KFC: Grosse, Martens 2016): the sum of p p^T over samples "
-          "and windows of x, p a window's elements [C, height, width], zeros where it reaches "
-          "beyond "
-          "x; `inverse`, whose values are not read, is the parameter whose gradient it is.",
+          "and windows of x, where p is a window's elements [C, height, width], with zeros outside "
+          "x. It is the gradient of the parameter `inverse`, whose values are not read.",
       .inputs = {"x", "inverse"},
       .attrs = {kStride,
                 kPadding,
@@ -246,8 +246,8 @@ OpDef conv2d_factor() {
         check_images(a, 0);
         const Shape& x = a.inputs[0].shape;
         const std::int64_t height = a.attrs.integer("height"), width = a.attrs.integer("width");
-        check(height > 0 && width > 0, a, "a window has at least one row and column, got {} x {}",
-              height, width);
+        check(height > 0 && width > 0, a,
+              "a window needs at least one row and one column, got {} x {}", height, width);
         window_count(a, x[2], span(a, height));
         window_count(a, x[3], span(a, width));
         const std::int64_t mean = a.attrs.integer("mean"), side = x[1] * height * width;
@@ -292,11 +292,11 @@ std::int64_t covered(const InferArgs& a, std::int64_t count, std::int64_t kernel
   const std::int64_t more = a.attrs.integer("output_padding");
   check(stride >= 1, a, "stride must be >= 1, got {}", stride);
   check(padding >= 0, a, "padding must be >= 0, got {}", padding);
-  check(more >= 0 && more < stride, a, "output_padding must be in [0, {}), the stride, got {}",
-        stride, more);
+  check(more >= 0 && more < stride, a,
+        "output_padding must be in [0, {}), below the stride, got {}", stride, more);
   const std::int64_t size = (count - 1) * stride - 2 * padding + span(a, kernel) + more;
-  check(size >= 1, a, "nothing is left of {} windows of {} without a padding of {}", count, kernel,
-        padding);
+  check(size >= 1, a, "{} windows of {} leave no output after the padding of {} is cut off", count,
+        kernel, padding);
   return size;
 }
 
@@ -312,15 +312,15 @@ OpDef conv_transpose2d() {
   return {
       .name = "conv_transpose2d",
       .doc =
-          "Each element of x [N, I, H, W] times its window of w [I, O / groups, height, width], "
-          "added where windows overlap, and b [O] where it is given, as in PyTorch: what conv2d's "
-          "gradient with respect to its input is.",
+          "The transposed convolution, as in PyTorch: each element of x [N, I, H, W] times its "
+          "window of w [I, O / groups, height, width], added where windows overlap, plus b [O] if "
+          "given. This is the gradient of conv2d with respect to its input.",
       .inputs = {"x", "w"},
       .optional_inputs = {"b"},
       .attrs = {kStride,
-                {"padding", std::int64_t{0}, false, "rows and columns of y that are cut off"},
+                {"padding", std::int64_t{0}, false, "rows and columns that are cut off around y"},
                 {"output_padding", std::int64_t{0}, false,
-                 "rows and columns of y after the last window, below the stride"},
+                 "rows and columns of y after the last window, fewer than the stride"},
                 kGroups,
                 kDilation},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {

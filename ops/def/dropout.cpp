@@ -35,8 +35,8 @@ std::vector<OpDef> dropout() {
   OpDef forward = {
       .name = "dropout",
       .doc =
-          "x / (1 - p) with probability 1 - p, else 0, by a mask that is a function of seed, step, "
-          "sample, element and the node's name; the identity outside training.",
+          "x / (1 - p) with probability 1 - p, else 0. The mask is a function of seed, step, "
+          "sample, element and the node's name. Outside training, x unchanged.",
       .inputs = {"x"},
       .attrs = {kP},
       .infer = infer,
@@ -49,7 +49,7 @@ std::vector<OpDef> dropout() {
   };
   OpDef backward = {
       .name = "dropout_grad",
-      .doc = "dy under the mask that the dropout node called key has drawn.",
+      .doc = "dy with the mask of the dropout node named by key.",
       .inputs = {"dy"},
       .outputs = {"dx"},
       .attrs = {kP, {"key", std::string(), true, "name of the dropout node"}},

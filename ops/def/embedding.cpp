@@ -11,7 +11,7 @@ OpDef embedding_op() {
   const std::vector<DType> dtypes = {DType::Float32, DType::Int32};
   return {
       .name = "embedding",
-      .doc = "The rows of table that ids name; an id out of range is an error when it runs.",
+      .doc = "The rows of table at the given ids. An id out of range is an error at run time.",
       .inputs = {"table", "ids"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         check_dtype(a, 0, DType::Float32);
@@ -41,8 +41,8 @@ OpDef embedding_grad() {
   return {
       .name = "embedding_grad",
       .doc =
-          "Zeros [rows, width] with the rows of dy added where ids say; rows with the same id are "
-          "added in ascending order.",
+          "Zeros [rows, width], to which the rows of dy are added at the given ids. Rows with the "
+          "same id are added in ascending order.",
       .inputs = {"ids", "dy"},
       .outputs = {"dtable"},
       .attrs = {{"rows", std::int64_t{1}, true, "rows of the table"}},
@@ -75,8 +75,7 @@ OpDef embedding_grad() {
 OpDef positions() {
   return {
       .name = "positions",
-      .doc =
-          "The place of each element along the last dimension, from 0: [0, 1, 2, …] in every row.",
+      .doc = "The index of each element along the last dimension: [0, 1, 2, …] in every row.",
       .inputs = {"like"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         check_rank(a, 0, 1);

@@ -12,19 +12,19 @@ OpDef gather() {
   return {
       .name = "gather",
       .doc =
-          "The rows of x along an axis that ids name, where the axes before it are those of ids, "
-          "too: y[b, k] is x[b, ids[b, k]] for axis 1; an id out of range is an error when it "
-          "runs.",
+          "The rows of x at the given ids along an axis. The axes before it are the same in x and "
+          "ids: for axis 1, y[b, k] is x[b, ids[b, k]]. An id out of range is an error at run "
+          "time.",
       .inputs = {"x", "ids"},
-      .attrs = {{"axis", std::int64_t{0}, false, "of x, counted from the last if negative"}},
+      .attrs = {{"axis", std::int64_t{0}, false, "axis of x, counted from the last if negative"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const Shape &x = a.inputs[0].shape, &ids = a.inputs[1].shape;
         check_dtype(a, 1, DType::Int32);
         const std::int64_t given = a.attrs.integer("axis"), at = axis_from_first(given, x.size());
         check(at >= 0 && at < static_cast<std::int64_t>(x.size()), a,
               "x {} has {} axes, there is no axis {}", to_string(a.inputs[0]), x.size(), given);
-        check(x[at] >= 0, a, "axis {} of x {} is the batch, which stays whole", given,
-              to_string(a.inputs[0]));
+        check(x[at] >= 0, a, "axis {} of x {} is the batch, which this operator cannot change",
+              given, to_string(a.inputs[0]));
         const Shape before(x.begin(), x.begin() + at);
         check(ids.size() >= before.size() && Shape(ids.begin(), ids.begin() + at) == before, a,
               "the axes of ids {} must begin with {} {}", to_string(a.inputs[1]), to_string(before),
@@ -71,11 +71,12 @@ OpDef scatter_add() {
   return {
       .name = "scatter_add",
       .doc =
-          "Zeros with the rows of x added where ids say, in ascending order, along an axis before "
-          "which the axes are those of ids: y[b, ids[b, k]] += x[b, k] for axis 1.",
+          "Zeros to which the rows of x are added at the given ids along an axis, in ascending "
+          "order. The axes before it are the same in x and ids: for axis 1, y[b, ids[b, k]] += "
+          "x[b, k].",
       .inputs = {"ids", "x"},
       .attrs = {{"size", std::int64_t{0}, true, "length of the axis"},
-                {"axis", std::int64_t{0}, false, "of y, not negative"}},
+                {"axis", std::int64_t{0}, false, "axis of y, not negative"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const Shape &ids = a.inputs[0].shape, &x = a.inputs[1].shape;
         check_dtype(a, 0, DType::Int32);

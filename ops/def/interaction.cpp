@@ -50,7 +50,9 @@ OpDef dot_interaction() {
 OpDef dot_interaction_grad() {
   return {
       .name = "dot_interaction_grad",
-      .doc = "To each feature vector of a row the others, times dy of their pair, added in order.",
+      .doc =
+          "The gradient of interaction: for each feature vector of a row, the sum of the other "
+          "vectors, each times dy of the pair, added in order.",
       .inputs = {"x", "dy"},
       .outputs = {"dx"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {

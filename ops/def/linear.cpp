@@ -66,7 +66,7 @@ std::int64_t made_elements(const InferArgs& a) {
 OpDef linear_relu() {
   OpDef def = linear_op();
   def.name = "linear_relu";
-  def.doc = "relu of linear in one sweep; the fusing pass makes it.";
+  def.doc = "relu of linear in one kernel. Created by the fusion pass.";
   def.grad = nullptr;
   def.flops = [](const InferArgs& a) { return linear_flops(a) + made_elements(a); };
   return def;
@@ -77,7 +77,8 @@ OpDef linear_then(const std::string& activation) {
   OpDef def = linear_relu();
   def.name = "linear_" + activation;
   def.doc =
-      activation + " of linear in one sweep, and linear's own result; the fusing pass makes it.";
+      activation +
+      " of linear in one kernel, and the result of linear itself. Created by the fusion pass.";
   def.outputs = {"y", "before"};
   def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
     const TensorType made = infer_linear(a)[0];
@@ -118,8 +119,8 @@ OpDef linear_input_grad_add() {
   OpDef def = linear_input_grad();
   def.name = "linear_input_grad_add";
   def.doc =
-      "dy w + g: the gradient of linear and another one of the same x in one sweep; the "
-      "fusing pass makes it.";
+      "dy w + g: the gradient of linear plus another gradient g of the same x, in one kernel. "
+      "Created by the fusion pass.";
   def.inputs.push_back("g");
   def.flops = [](const InferArgs& a) { return linear_grad_flops(a) + elements(a.inputs[2]); };
   for (Sample& s : def.samples) s.shapes.push_back(with_last(s.shapes[0], s.shapes[1][1]));
@@ -155,8 +156,8 @@ OpDef linear_weight_bias_grad() {
   OpDef def = linear_weight_grad();
   def.name = "linear_weight_bias_grad";
   def.doc =
-      "The gradients of linear with respect to w and b in one sweep: dy^T x, and the sum of dy, "
-      "over all rows; the fusing pass makes it.";
+      "The gradients of linear with respect to w and b in one kernel: dy^T x, and the sum of dy, "
+      "over all rows. Created by the fusion pass.";
   def.outputs.emplace_back("db");
   def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
     return {infer_linear_weight_grad(a)[0], float32({a.inputs[1].shape.back()})};
@@ -171,9 +172,8 @@ OpDef kronecker_factor() {
   return {
       .name = "kronecker_factor",
       .doc =
-          "A factor of K-FAC (Martens, Grosse 2015): the sum of x x^T over all rows; `inverse`, "
-          "whose "
-          "values are not read, is the parameter whose gradient it is.",
+          "A factor of K-FAC (Martens, Grosse 2015): the sum of x x^T over all rows. It is the "
+          "gradient of the parameter `inverse`, whose values are not read.",
       .inputs = {"x", "inverse"},
       .outputs = {"y"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {

@@ -12,15 +12,16 @@ using Values = std::vector<ValueId>;
 
 // Less than every int32, so no label equals it: by default no label is ignored.
 constexpr std::int64_t kIgnoreNothing = std::int64_t{std::numeric_limits<std::int32_t>::min()} - 1;
-const AttrSpec kIgnore = {"ignore", kIgnoreNothing, false,
-                          "rows with this label do not count; the default is no int32, so that "
-                          "every row counts"};
+const AttrSpec kIgnore = {
+    "ignore", kIgnoreNothing, false,
+    "rows with this label do not count; the default is outside int32, so every row counts"};
 
 // Attributes for samples whose labels may be -1.
 const Attrs kIgnoreMinusOne = {{"ignore", std::int64_t{-1}}};
 
-const AttrSpec kSmoothing = {"smoothing", 0.0, false,
-                             "of the target, in [0, 1]: all classes share it evenly"};
+const AttrSpec kSmoothing = {
+    "smoothing", 0.0, false,
+    "share of the target, in [0, 1], that is spread evenly over all classes"};
 
 // Checks the smoothing, in [0, 1], and the class weights [C] if input i exists.
 void check_classes(const InferArgs& a, std::size_t i) {
@@ -28,14 +29,15 @@ void check_classes(const InferArgs& a, std::size_t i) {
   check(smoothing >= 0 && smoothing <= 1, a, "smoothing must be in [0, 1], got {}", smoothing);
   if (a.inputs.size() <= i) return;
   check_dtype(a, i, DType::Float32);
-  check_shape(a, i, {a.inputs[0].shape[1]}, "(one for each class)");
+  check_shape(a, i, {a.inputs[0].shape[1]}, "(one weight per class)");
 }
 
 // Appends the node's class weights to `inputs`, if it has any.
 Values with_weight(const GradArgs& g, Values inputs) {
   if (g.inputs.size() > 2) {
     require(!g.wanted[2],
-            "softmax_cross_entropy '{}': weight has no gradient; it is a constant of each class",
+            "softmax_cross_entropy '{}': weight depends on a parameter, but it has no gradient; "
+            "use a constant per class",
             g.node.name);
     inputs.push_back(g.inputs[2]);
   }
@@ -56,8 +58,8 @@ OpDef softmax_cross_entropy() {
       .name = "softmax_cross_entropy",
       .doc =
           "The sum (not the mean) of -log softmax(logits)[label] over rows whose label is not "
-          "ignored, added in row order in float64, times the weight [classes] of the label where "
-          "weights are given; lse is log sum exp of each row.",
+          "ignored, added in row order in float64. If weights [classes] are given, each row counts "
+          "with the weight of its label. lse is log sum exp of each row.",
       .inputs = {"logits", "labels"},
       .optional_inputs = {"weight"},
       .outputs = {"loss", "lse"},
@@ -103,8 +105,8 @@ OpDef softmax_cross_entropy_grad() {
   return {
       .name = "softmax_cross_entropy_grad",
       .doc =
-          "dloss * (exp(logits - lse) * sum(target) - target) per row, the target that of the "
-          "label, smoothed and weighted; 0 for ignored rows.",
+          "dloss * (exp(logits - lse) * sum(target) - target) per row, where target is the "
+          "smoothed and weighted target of the label; 0 for ignored rows.",
       .inputs = {"logits", "labels", "lse", "dloss"},
       .optional_inputs = {"weight"},
       .outputs = {"dlogits"},
@@ -208,8 +210,8 @@ OpDef count_labels() {
   return {
       .name = "count_labels",
       .doc =
-          "The number of labels that are not ignored, as a float32 scalar, each counted by the "
-          "weight [classes] of its class where weights are given.",
+          "The number of labels that are not ignored, as a float32 scalar. If weights [classes] "
+          "are given, each label counts with the weight of its class.",
       .inputs = {"labels"},
       .optional_inputs = {"weight"},
       .attrs = {kIgnore},
@@ -244,9 +246,9 @@ OpDef top_k_hits() {
   return {
       .name = "top_k_hits",
       .doc =
-          "How many rows have their label among the k highest logits (of equal ones the first "
-          "counts as higher, a NaN as the highest), as a float32 scalar; ignored rows and rows "
-          "whose own logit is NaN miss.",
+          "The number of rows whose label is among the k highest logits, as a float32 scalar. Of "
+          "equal logits the first counts as higher, and a NaN counts as the highest. Ignored rows, "
+          "and rows whose label has a NaN logit, do not count.",
       .inputs = {"logits", "labels"},
       .attrs = {{"k", std::int64_t{1}, false, "1 for top-1 accuracy"}, kIgnore},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
@@ -283,7 +285,7 @@ OpDef step_sum() {
       .name = "step_sum",
       .doc =
           "The sum of a scalar over all micro-batches and pipelines of a step, known before the "
-          "first forward; it may depend on placeholders only.",
+          "first forward. The scalar may depend on placeholders and constants only.",
       .inputs = {"x"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         check_dtype(a, 0, DType::Float32);

@@ -13,9 +13,9 @@ OpDef fill() {
       .name = "fill",
       .doc = "A float32 constant of a static shape, every element equal to value.",
       .attrs = {{"shape", std::vector<std::int64_t>{}, true, "dimensions, without the batch"},
-                {"value", 0.0, true, "every element"},
+                {"value", 0.0, true, "value of every element"},
                 {"of_loss", std::int64_t{0}, false,
-                 "1: times the step's loss scale, as the gradient of the loss is"}},
+                 "1: multiplied by the step's loss scale, like the gradient of the loss"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const Shape& shape = a.attrs.integers("shape");
         check(!is_symbolic(shape), a, "shape {} must not depend on the batch; use expand",
@@ -35,11 +35,11 @@ OpDef constant() {
   };
   return {
       .name = "constant",
-      .doc = "A constant tensor of a static shape, for values that fill does not make.",
+      .doc = "A constant tensor of a static shape, for values that fill cannot represent.",
       .attrs = {{"shape", Shape{}, true, "dimensions, without the batch"},
                 {"dtype", std::string("float32"), true, "float32, int32 or bool"},
                 {"data", std::string(), true,
-                 "the elements in order, their bytes in hexadecimal, least first"}},
+                 "the elements in order, each as its bytes in hexadecimal, lowest byte first"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const TensorType type{parse_dtype(a.attrs.text("dtype")), a.attrs.integers("shape")};
         check(!is_symbolic(type.shape), a,
@@ -49,7 +49,7 @@ OpDef constant() {
             a, "dtype must be float32, int32 or bool, got {}", to_string(type));
         const std::string& data = a.attrs.text("data");
         check(static_cast<std::int64_t>(data.size()) == 2 * tensor_bytes(type, 1), a,
-              "{} takes {} digits, got {}", to_string(type), 2 * tensor_bytes(type, 1),
+              "{} needs {} digits, got {}", to_string(type), 2 * tensor_bytes(type, 1),
               data.size());
         check(is_hex(data), a, "data must be hexadecimal digits, 0 to 9 and a to f");
         return {type};
@@ -85,7 +85,7 @@ OpDef scale() {
 OpDef div_scalar() {
   return {
       .name = "div_scalar",
-      .doc = "x / s, elementwise, for a scalar s; there is no gradient with respect to s.",
+      .doc = "x / s, elementwise, for a scalar s. It has no gradient with respect to s.",
       .inputs = {"x", "s"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         check_float(a);
@@ -94,8 +94,8 @@ OpDef div_scalar() {
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
         require(!g.wanted[1],
-                "differentiate: div_scalar '{}' has no gradient with respect to s, "
-                "which depends on a parameter; make s from placeholders",
+                "differentiate: div_scalar '{}' has no gradient with respect to s, which depends "
+                "on a parameter; compute s from placeholders",
                 g.node.name);
         return {b.apply("div_scalar", {g.dy[0], g.inputs[1]}), kNone};
       },
@@ -107,9 +107,9 @@ OpDef cast() {
   return {
       .name = "cast",
       .doc =
-          "x as another dtype; float32 to int32 truncates toward zero and has no gradient, to "
-          "bfloat16 and float16 it is rounded to the nearest, ties to even, and what is not 0 is "
-          "true.",
+          "x converted to another dtype. float32 to int32 truncates toward zero and has no "
+          "gradient. To bfloat16 and float16, values are rounded to the nearest, ties to even. To "
+          "bool, every value except 0 is true.",
       .inputs = {"x"},
       .attrs = {{"dtype", std::string("float32"), true,
                  "float32, bfloat16, float16, int32 or bool"}},
@@ -121,13 +121,12 @@ OpDef cast() {
                  (from == one && to == one);
         };
         for (const DType d : {from, to}) {
-          check(
-              d == DType::Float32 || d == DType::Int32 || d == DType::Bool ||
-                  is(DType::BFloat16, DType::Float32) || is(DType::Float16, DType::Float32),
-              a,
-              "casts between float32, int32 and bool, and between bfloat16 or float16 and float32, "
-              "not from {} to {}",
-              to_string(a.inputs[0]), name);
+          check(d == DType::Float32 || d == DType::Int32 || d == DType::Bool ||
+                    is(DType::BFloat16, DType::Float32) || is(DType::Float16, DType::Float32),
+                a,
+                "cast converts between float32, int32 and bool, and between bfloat16 or float16 "
+                "and float32, not from {} to {}",
+                to_string(a.inputs[0]), name);
         }
         return {{to, a.inputs[0].shape}};
       },

@@ -109,9 +109,8 @@ OpDef dropout_add_layer_norm() {
   OpDef def = layer_norm();
   def.name = "dropout_add_layer_norm";
   def.doc =
-      "layer_norm of dropout of x plus skip in one sweep, under the mask of the dropout node "
-      "called "
-      "key; the fusing pass makes it.";
+      "layer_norm of the sum of skip and dropout of x, in one kernel, with the mask of the dropout "
+      "node named by key. Created by the fusion pass.";
   def.inputs = {"x", "skip", "gamma", "beta"};
   def.outputs.emplace_back("sum");
   def.attrs.insert(def.attrs.end(), {kDropped, kDropoutKey});
@@ -141,8 +140,8 @@ OpDef dropout_add_layer_norm_grad() {
   OpDef def = layer_norm_input_grad();
   def.name = "dropout_add_layer_norm_grad";
   def.doc =
-      "The gradients of dropout_add_layer_norm with respect to its sum, which is that of skip, and "
-      "to x, from the saved statistics.";
+      "The gradients of dropout_add_layer_norm with respect to its sum, which is also the gradient "
+      "of skip, and with respect to x, from the saved statistics.";
   def.inputs[0] = "sum";
   def.outputs = {"dsum", "dx"};
   def.attrs = {kDropped, kDropoutKey};

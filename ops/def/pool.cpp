@@ -14,12 +14,12 @@ OpDef max_pool2d() {
   return {
       .name = "max_pool2d",
       .doc =
-          "The largest element of each window, padding never; index is its place in its plane, "
-          "row by row, the first of equal ones, as in PyTorch.",
+          "The largest element of each window; padding never counts. index is the element's index "
+          "in its plane, row by row. Of equal elements the first counts, as in PyTorch.",
       .inputs = {"x"},
       .outputs = {"y", "index"},
       .attrs = {{"kernel", std::int64_t{2}, true, "height and width of the window"},
-                {"stride", std::int64_t{1}, false, "step between windows, both ways"},
+                {"stride", std::int64_t{1}, false, "step between windows, in both directions"},
                 {"padding", std::int64_t{0}, false,
                  "rows and columns around x, at most kernel / 2"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
@@ -65,7 +65,7 @@ OpDef max_pool2d_grad() {
       .inputs = {"dy", "index"},
       .outputs = {"dx"},
       .attrs = {{"kernel", std::int64_t{2}, true, "height and width of the window"},
-                {"stride", std::int64_t{1}, false, "step between windows, both ways"},
+                {"stride", std::int64_t{1}, false, "step between windows, in both directions"},
                 {"padding", std::int64_t{0}, false, "rows and columns around x"},
                 kHeight,
                 kWidth},
@@ -81,7 +81,7 @@ OpDef max_pool2d_grad() {
           check(x[axis] >= 1, a, "height and width must be >= 1, got {} x {}", x[2], x[3]);
           const std::int64_t windows = window_count(a, x[axis], a.attrs.integer("kernel"));
           check(windows == a.inputs[0].shape[axis], a,
-                "dy has {} windows on axis {}, x {} gives {}", a.inputs[0].shape[axis], axis,
+                "dy has {} windows on axis {}, but x {} gives {}", a.inputs[0].shape[axis], axis,
                 to_string(x), windows);
         }
         return {float32(x)};
@@ -167,10 +167,10 @@ std::vector<OpDef> pool() {
   return {
       reorder(
           "channels_last",
-          "Images x, plain in memory, made to lie as [N, H, W, C]; the layout pass alone uses it."),
+          "Plain images x, rearranged as [N, H, W, C] in memory. Created by the layout pass only."),
       reorder("plain",
-              "Images x, channels-last in memory, made to lie as [N, C, H, W]; the layout pass "
-              "alone uses it."),
+              "Channels-last images x, rearranged as [N, C, H, W] in memory. Created by the layout "
+              "pass only."),
       max_pool2d(),
       max_pool2d_grad(),
       global_avg_pool(),

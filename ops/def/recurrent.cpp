@@ -21,7 +21,7 @@ GateSizes gate_sizes(const InferArgs& a, std::size_t i, std::int64_t gates) {
   check_float(a);
   const Shape& x = a.inputs[i].shape;
   check(x.size() == 3 && x[1] >= 0 && x[2] >= 0 && x[2] % gates == 0, a,
-        "{} must be [batch, places, {} * width], got {}", input_name(a, i), gates,
+        "{} must be [batch, positions, {} * width], got {}", input_name(a, i), gates,
         to_string(a.inputs[i]));
   return {x[0], x[1], x[2] / gates};
 }
@@ -65,10 +65,10 @@ OpDef lstm() {
   return {
       .name = "lstm",
       .doc =
-          "y of an LSTM: x [batch, places, 4 * width] plus the last y times w [4 * width, width], "
-          "turned round, are the input, forget, cell and output gates i, f, g and o, with "
-          "c = sigmoid(f) c + sigmoid(i) tanh(g) and y = sigmoid(o) tanh(c); h0 and c0 stand "
-          "before the first place.",
+          "The outputs y of an LSTM. At each position, x [batch, positions, 4 * width] plus the "
+          "previous y times the transpose of w [4 * width, width] gives the input, forget, cell "
+          "and output gates i, f, g and o, with c = sigmoid(f) c + sigmoid(i) tanh(g) and y = "
+          "sigmoid(o) tanh(c). h0 and c0 are y and c before the first position.",
       .inputs = {"x", "w", "h0", "c0"},
       .outputs = {"y", "c", "gates"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
@@ -99,7 +99,8 @@ OpDef lstm_grad() {
   return {
       .name = "lstm_grad",
       .doc =
-          "The gradients of lstm with respect to x, h0 and c0, from the last place to the first.",
+          "The gradients of lstm with respect to x, h0 and c0, from the last position to the "
+          "first.",
       .inputs = {"w", "c0", "c", "gates", "dy", "dc"},
       .outputs = {"dx", "dh0", "dc0"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
@@ -125,10 +126,10 @@ OpDef gru() {
   return {
       .name = "gru",
       .doc =
-          "y of a GRU: with x [batch, places, 3 * width] in parts xr, xz and xn, and the last y "
-          "times w [3 * width, width], turned round, plus b in parts hr, hz and hn, r = "
-          "sigmoid(xr + hr), z = sigmoid(xz + hz), n = tanh(xn + r hn) and y = (1 - z) n + z y; h0 "
-          "stands before the first place.",
+          "The outputs y of a GRU. At each position, x [batch, positions, 3 * width] gives the "
+          "parts xr, xz and xn. The previous y times the transpose of w [3 * width, width], plus "
+          "b, gives the parts hr, hz and hn. Then r = sigmoid(xr + hr), z = sigmoid(xz + hz), n = "
+          "tanh(xn + r hn) and y = (1 - z) n + z y. h0 is y before the first position.",
       .inputs = {"x", "w", "b", "h0"},
       .outputs = {"y", "gates"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
@@ -159,9 +160,8 @@ OpDef gru_grad() {
   return {
       .name = "gru_grad",
       .doc =
-          "The gradients of gru with respect to x, to what the last y is made into, and to h0, "
-          "from "
-          "the last place to the first.",
+          "The gradients of gru with respect to x, to the parts hr, hz and hn, and to h0, from the "
+          "last position to the first.",
       .inputs = {"w", "h0", "y", "gates", "dy"},
       .outputs = {"dx", "dh", "dh0"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {

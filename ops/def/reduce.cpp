@@ -31,7 +31,9 @@ OpDef sum() {
 OpDef expand() {
   return {
       .name = "expand",
-      .doc = "The scalar s in every element of the shape of like, whose values are not read.",
+      .doc =
+          "The scalar s in every element of a tensor with the shape of like. The values of like "
+          "are not read.",
       .inputs = {"s", "like"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         check_dtype(a, 0, DType::Float32);
@@ -52,8 +54,8 @@ OpDef sum_rows() {
   return {
       .name = "sum_rows",
       .doc =
-          "The sum of all rows, a vector as long as the last axis; rows are added in ascending "
-          "order.",
+          "The sum of all rows, which is a vector of the length of the last axis. Rows are added "
+          "in ascending order.",
       .inputs = {"x"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         check_float(a);
@@ -79,7 +81,7 @@ void check_static_last(const InferArgs& a, std::size_t i) {
 OpDef sum_last() {
   return {
       .name = "sum_last",
-      .doc = "The sum along the last axis, which goes away; added in ascending order in float64.",
+      .doc = "The sum along the last axis, which is removed; added in ascending order in float64.",
       .inputs = {"x"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         check_float(a);
@@ -102,7 +104,7 @@ OpDef expand_last() {
   const auto sized = [](std::int64_t size) { return Attrs{{"size", size}}; };
   return {
       .name = "expand_last",
-      .doc = "Each element of x in all places of a new last axis.",
+      .doc = "Each element of x, repeated along a new last axis.",
       .inputs = {"x"},
       .attrs = {{"size", std::int64_t{1}, true, "length of the new axis"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {

@@ -8,8 +8,8 @@ namespace {
 using Values = std::vector<ValueId>;
 
 const std::vector<AttrSpec> kReduced = {
-    {"axes", Shape{}, false, "which, negative ones counted from the last; none: all"},
-    {"keep", std::int64_t{0}, false, "1: the axes stay, with length 1"}};
+    {"axes", Shape{}, false, "axes, counted from the last if negative; empty: all axes"},
+    {"keep", std::int64_t{0}, false, "1: keeps the axes, with length 1"}};
 
 Attrs over(const Shape& axes, std::int64_t keep = 0) { return {{"axes", axes}, {"keep", keep}}; }
 
@@ -26,8 +26,8 @@ std::vector<TensorType> infer_without_batch(const InferArgs& a) {
   std::vector<TensorType> out = infer_reduced(a);
   for (const std::int64_t axis : reduced_axes(a)) {
     check(a.inputs[0].shape[axis] >= 0, a,
-          "axis {} of x {} is the batch, which is cut into micro-batches; only a sum over it adds "
-          "up (a mean over the step: hetu.step_mean)",
+          "axis {} of x {} is the batch, which is split into micro-batches; only sums over it are "
+          "possible (hetu.step_mean computes a mean over the step)",
           axis, to_string(a.inputs[0]));
   }
   return out;
@@ -79,10 +79,10 @@ OpDef reduction(const std::string& name, const std::string& doc, bool of_nothing
 }
 
 OpDef reduce_sum() {
-  OpDef def = reduction("reduce_sum",
-                        "The sum over axes, added in float64; over the batch it is that of a "
-                        "micro-batch.",
-                        true);
+  OpDef def = reduction(
+      "reduce_sum",
+      "The sum over axes, added in float64. A sum over the batch is the sum over a micro-batch.",
+      true);
   def.infer = infer_reduced;
   def.samples.push_back({.shapes = {{2, 3}}, .attrs = over({0})});
   def.samples.push_back({.shapes = {{2, 3, 5}}, .attrs = over({0, 2}, 1)});
@@ -96,7 +96,8 @@ OpDef reduce_sum() {
 
 OpDef reduce_mean() {
   OpDef def =
-      reduction("reduce_mean", "The mean over axes, NaN over none; added in float64.", false);
+      reduction("reduce_mean",
+                "The mean over axes, added in float64; NaN where there are no elements.", false);
   def.grad = [](Builder& b, const GradArgs& g) -> Values {
     const ValueId part =
         b.apply("scale", {g.dy[0]}, {{"factor", 1.0 / static_cast<double>(count_of(b, g))}});
@@ -138,10 +139,12 @@ OpDef extreme(const std::string& name, const std::string& doc) {
 
 OpDef reduce_variance() {
   OpDef def = reduction("reduce_variance",
-                        "The mean square distance from the mean over axes, whose count is lessened "
-                        "by correction; added in float64.",
+                        "The variance over axes: the sum of squared distances from the mean, "
+                        "divided by the number of elements minus correction; added in float64.",
                         false);
-  def.attrs.push_back({"correction", std::int64_t{0}, false, "0 as in NumPy; PyTorch's var has 1"});
+  def.attrs.push_back(
+      {"correction", std::int64_t{0}, false,
+       "subtracted from the number of elements; 0 as in NumPy, whereas PyTorch's var uses 1"});
   def.samples.push_back(
       {.shapes = {{2, 5}}, .attrs = {{"axes", Shape{1}}, {"correction", std::int64_t{1}}}});
   def.flops = [](const InferArgs& a) { return 4 * elements(a.inputs[0]); };
@@ -158,8 +161,9 @@ OpDef reduce_variance() {
 }
 
 OpDef reduce_logsumexp() {
-  OpDef def = reduction("reduce_logsumexp",
-                        "log(sum(exp(x))) over axes without overflow, -infinity over none.", false);
+  OpDef def = reduction(
+      "reduce_logsumexp",
+      "log(sum(exp(x))) over axes without overflow; -infinity where there are no elements.", false);
   def.flops = [](const InferArgs& a) { return 10 * elements(a.inputs[0]); };
   def.grad = [](Builder& b, const GradArgs& g) -> Values {
     const ValueId apart = b.apply("sub", {g.inputs[0], kept(b, g, g.outputs[0])});
@@ -173,8 +177,8 @@ OpDef broadcast_to() {
   const auto to = [](const Shape& shape) { return Attrs{{"shape", shape}}; };
   return {.name = "broadcast_to",
           .doc =
-              "x repeated along new leading axes and along axes of length 1, to a shape in which "
-              "-k stands for k times the batch.",
+              "x repeated along new leading axes and along axes of length 1. In the shape, -k "
+              "means k times the batch.",
           .inputs = {"x"},
           .attrs = {{"shape", Shape{}, true, "the dimensions of the result"}},
           .infer = [](const InferArgs& a) -> std::vector<TensorType> {
@@ -203,9 +207,11 @@ std::vector<OpDef> reduce_axes() {
   return {reduce_sum(),
           reduce_mean(),
           extreme("reduce_max",
-                  "The largest over axes, NaN if one is; equal ones share the gradient evenly."),
+                  "The largest element over axes; NaN if any element is NaN. Equal elements share "
+                  "the gradient evenly."),
           extreme("reduce_min",
-                  "The smallest over axes, NaN if one is; equal ones share the gradient evenly."),
+                  "The smallest element over axes; NaN if any element is NaN. Equal elements share "
+                  "the gradient evenly."),
           reduce_variance(),
           reduce_logsumexp(),
           broadcast_to()};

@@ -11,9 +11,9 @@ using Values = std::vector<ValueId>;
 std::vector<AttrSpec> pool_specs() {
   return {
       {"kernel", std::int64_t{2}, true, "height and width of the window"},
-      {"stride", std::int64_t{1}, false, "step between windows, both ways"},
+      {"stride", std::int64_t{1}, false, "step between windows, in both directions"},
       {"padding", std::int64_t{0}, false, "rows and columns of zeros around x, at most kernel / 2"},
-      {"count_padding", std::int64_t{1}, false, "0: means leave the padding out"}};
+      {"count_padding", std::int64_t{1}, false, "0: the mean does not count the padding"}};
 }
 
 // Returns the shape of avg_pool2d's output for images of shape `x`.
@@ -66,7 +66,7 @@ std::int64_t window_flops(const InferArgs& a) {
 OpDef avg_pool2d() {
   return {
       .name = "avg_pool2d",
-      .doc = "The mean of each window, padding counted as zeros, as in PyTorch.",
+      .doc = "The mean of each window, with the padding counted as zeros, as in PyTorch.",
       .inputs = {"x"},
       .attrs = pool_specs(),
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
@@ -91,7 +91,7 @@ OpDef avg_pool2d_grad() {
   specs.push_back(kWidthOfX);
   return {
       .name = "avg_pool2d_grad",
-      .doc = "dy over the elements of its window, added where windows overlap.",
+      .doc = "dy distributed evenly over the elements of its window, added where windows overlap.",
       .inputs = {"dy"},
       .outputs = {"dx"},
       .attrs = specs,
@@ -111,7 +111,7 @@ std::vector<AttrSpec> resize_specs(AttrSpec height, AttrSpec width) {
           std::move(width),
           {"linear", std::int64_t{0}, false, "1: bilinear interpolation, 0: the nearest element"},
           {"align_corners", std::int64_t{0}, false,
-           "1: the corner elements of x and y stand on each other; of linear alone"}};
+           "1: the centers of the corner elements of x and y coincide; only with linear=1"}};
 }
 
 void check_modes(const InferArgs& a) {
@@ -129,8 +129,9 @@ OpDef resize2d() {
   return {
       .name = "resize2d",
       .doc =
-          "Images of another height and width, as PyTorch's interpolate: pixels are squares whose "
-          "borders agree, unless align_corners says that the centres of those in the corners do.",
+          "Images resized to another height and width, as in PyTorch's interpolate. Pixels are "
+          "squares. The outer borders of x and y coincide, or with align_corners the centers of "
+          "their corner pixels.",
       .inputs = {"x"},
       .attrs = resize_specs({"height", std::int64_t{0}, true, "height of y"},
                             {"width", std::int64_t{0}, true, "width of y"}),
@@ -154,7 +155,8 @@ OpDef resize2d_grad() {
   return {
       .name = "resize2d_grad",
       .doc =
-          "The gradient of resize2d: each dy at the elements that it was made of, by their share.",
+          "The gradient of resize2d: each dy is distributed to the elements that it was computed "
+          "from, by their weights.",
       .inputs = {"dy"},
       .outputs = {"dx"},
       .attrs = resize_specs(kHeightOfX, kWidthOfX),

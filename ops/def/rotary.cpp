@@ -17,7 +17,7 @@ void check_scaling(const InferArgs& a) {
   check(factor > 0 && std::isfinite(factor), a, "factor must be above 0, got {}", factor);
   check(trained >= 0, a, "trained must be >= 0, got {}", trained);
   check(trained == 0 ? low == 0 && high == 0 : 0 < low && low < high && std::isfinite(high), a,
-        "low and high must be 0 without trained, else 0 < low < high, got {} and {}", low, high);
+        "low and high must be 0 if trained is 0, else 0 < low < high, got {} and {}", low, high);
 }
 
 void check_attrs(const InferArgs& a) {
@@ -66,25 +66,27 @@ OpDef rotary_op() {
   return {
       .name = "rotary",
       .doc =
-          "Each head's columns i and i + n / 2 of x [batch, tokens, width], n the rotated ones, "
-          "turned by position * base^(-2 i / n), slower by `factor` for long rows; positions int32 "
-          "[tokens] or [batch, tokens] are "
-          "the places along axis 1 if they are left out.",
+          "Rotates columns i and i + n / 2 of each head of x [batch, tokens, width] by the angle "
+          "position * base^(-2 i / n), where n is the number of rotated columns. For long "
+          "sequences, `factor` makes the rotation slower. positions are int32 [tokens] or [batch, "
+          "tokens]; the default is the index along axis 1.",
       .inputs = {"x"},
       .optional_inputs = {"positions"},
-      .attrs = {{"heads", std::int64_t{1}, true, "divides the width"},
-                {"base", 10000.0, false, "above 0"},
+      .attrs = {{"heads", std::int64_t{1}, true, "number of heads; divides the width"},
+                {"base", 10000.0, false, "base of the angles, above 0"},
                 {"rotated", std::int64_t{0}, false,
-                 "columns of a head, the first ones, that are turned, an even number; 0: all"},
-                {"factor", 1.0, false, "positions are divided by it, above 0"},
+                 "number of rotated columns at the start of each head, even; 0: all"},
+                {"factor", 1.0, false, "divisor of the positions, above 0"},
                 {"trained", std::int64_t{0}, false,
-                 "positions a model was trained on; above 0: only pairs that turn less than high "
-                 "times in them are slowed by factor, those above low in part"},
-                {"low", 0.0, false, "turns in `trained` positions, above 0 where that is"},
+                 "number of positions that the model was trained on; above 0: factor slows only "
+                 "pairs with fewer than high turns in these positions, and pairs with more than "
+                 "low turns only in part"},
+                {"low", 0.0, false,
+                 "number of turns in `trained` positions; above 0 if trained is above 0"},
                 {"high", 0.0, false,
-                 "turns in `trained` positions, above low where that is above 0"},
+                 "number of turns in `trained` positions; above low if trained is above 0"},
                 {"interleaved", std::int64_t{0}, false, "1: columns 2 i and 2 i + 1 are a pair"},
-                {"inverse", std::int64_t{0}, false, "1: turned back"}},
+                {"inverse", std::int64_t{0}, false, "1: rotates backwards"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         check_dtype(a, 0, DType::Float32);
         const Shape& x = a.inputs[0].shape;

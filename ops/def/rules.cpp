@@ -10,7 +10,7 @@ const std::string& input_name(const InferArgs& a, std::size_t i) {
 }
 
 void check_dtype(const InferArgs& a, std::size_t i, DType dtype) {
-  check(a.inputs[i].dtype == dtype, a, "{} is {}, wanted {}", input_name(a, i),
+  check(a.inputs[i].dtype == dtype, a, "{} is {}, expected {}", input_name(a, i),
         to_string(a.inputs[i]), dtype_name(dtype));
 }
 

@@ -11,8 +11,8 @@ OpDef reshape() {
   return {
       .name = "reshape",
       .doc =
-          "The same elements in row-major order under another shape; a dimension -k stands for k "
-          "times the batch.",
+          "The same elements in row-major order in another shape. A dimension -k means k times the "
+          "batch.",
       .inputs = {"x"},
       .attrs = {{"shape", Shape{}, true, "the new dimensions"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
@@ -75,7 +75,7 @@ OpDef transpose() {
   };
 }
 
-const AttrSpec kAxis = {"axis", std::int64_t{0}, true, "counted from 0"};
+const AttrSpec kAxis = {"axis", std::int64_t{0}, true, "axis, counted from 0"};
 const AttrSpec kIndex = {"index", std::int64_t{0}, true, "position on the axis"};
 
 Attrs at(std::int64_t axis, std::int64_t index) { return {{"axis", axis}, {"index", index}}; }
@@ -83,7 +83,7 @@ Attrs at(std::int64_t axis, std::int64_t index) { return {{"axis", axis}, {"inde
 OpDef select() {
   return {
       .name = "select",
-      .doc = "One position of one axis; the axis goes away.",
+      .doc = "One position of one axis. The axis is removed.",
       .inputs = {"x"},
       .attrs = {kAxis, kIndex},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {

@@ -95,8 +95,8 @@ OpDef cos() {
 OpDef power() {
   OpDef def =
       function("power",
-               "x to the power of a number, elementwise as C's pow, but 1/2 as the square root: "
-               "NaN below 0.",
+               "x to the power of a number, elementwise as in C's pow, except that 1/2 is the "
+               "square root: NaN below 0.",
                [](Builder& b, const GradArgs& g) -> Values {
                  const double exponent = g.node.attrs.real("exponent");
                  if (exponent == 0)  // also where x^-1 would be infinite
@@ -104,7 +104,7 @@ OpDef power() {
                  const ValueId less = b.apply("power", {g.inputs[0]}, {{"exponent", exponent - 1}});
                  return times(b, g, b.apply("scale", {less}, {{"factor", exponent}}));
                });
-  def.attrs = {{"exponent", 2.0, true, "the number"}};
+  def.attrs = {{"exponent", 2.0, true, "exponent"}};
   def.samples = samples(false, {{"exponent", 2.0}});
   for (const double exponent : {0.0, 1.0, 3.0})
     def.samples.push_back({.shapes = {{2, 9}}, .attrs = {{"exponent", exponent}}});
@@ -116,9 +116,8 @@ OpDef power() {
 
 OpDef clip() {
   OpDef def = function("clip",
-                       "min(max(x, low), high), elementwise, NaN where x is; the gradient passes "
-                       "between the bounds, "
-                       "not on them.",
+                       "min(max(x, low), high), elementwise; NaN where x is NaN. The gradient "
+                       "passes between the bounds, not on them.",
                        [](Builder& b, const GradArgs& g) -> Values {
                          const Attrs& n = g.node.attrs;
                          const ValueId x = g.inputs[0];
@@ -127,7 +126,7 @@ OpDef clip() {
                                              b.apply("less", {x, number(b, n.real("high"))})});
                          return {b.apply("where", {within, g.dy[0], number(b, 0)})};
                        });
-  def.attrs = {{"low", 0.0, true, "the least result"}, {"high", 1.0, true, "the greatest"}};
+  def.attrs = {{"low", 0.0, true, "lower bound"}, {"high", 1.0, true, "upper bound"}};
   def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
     check(a.attrs.real("low") <= a.attrs.real("high"), a, "low {} is above high {}",
           a.attrs.real("low"), a.attrs.real("high"));

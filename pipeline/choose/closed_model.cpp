@@ -69,12 +69,12 @@ int copies_of(const std::string& method, int pairs, int pipelines) {
 
 std::string why_not_closed(const std::string& method, const Sizes& s) {
   if (method == "gpipe" || method == "1f1b") return "";
-  if (!is_chimera(method)) return "closed forms are of gpipe, 1f1b and chimera";
+  if (!is_chimera(method)) return "only gpipe, 1f1b and chimera have a closed form";
   if (s.pairs != 1 || s.concat != "direct")
-    return "the closed form is of one pair, joined directly";
-  if (s.stages % 2 != 0) return "it has an even number of stages";
+    return "the closed form needs one pair and direct concatenation";
+  if (s.stages % 2 != 0) return "the number of stages must be even";
   if (s.micro_batches % s.stages != 0)
-    return "the closed form is of micro-batches that are a multiple of the stages";
+    return "the closed form needs micro-batches that are a multiple of the stages";
   return "";
 }
 

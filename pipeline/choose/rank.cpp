@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "pipeline/ir/run_length.h"
-#include "pipeline/lower/lower.h"
-#include "pipeline/verify/verify.h"
+#include "pipeline/plan/proved_plan.h"
 
 namespace hetu {
 namespace {
@@ -118,15 +118,13 @@ class Ranker {
     const bool recomputes = holds(plan, Kind::Recompute);
     if (asynchronous && (!o_.asynchronous || sizes.with_recompute)) return std::nullopt;
     if (recomputes && sizes.with_recompute) return std::nullopt;  // the method recomputes anyway
-    if (sizes.with_recompute) plan = with_recompute(plan);
+    plan = computations({.rows = std::move(plan), .sizes = sizes});
     Lowering how;
     how.pipelines = o_.pipelines;
     how.sync = o_.sync;
-    how.servers = o_.pipelines > 1 && plan.version_rule == VersionRule::Wave;
-    if (how.servers) how.staleness = o_.staleness;
-    plan = lower(plan, how);
-    verify(plan, {.memory_limit = o_.limit_micros});
-    return plan;
+    if (o_.pipelines > 1 && plan.version_rule == VersionRule::Wave)
+      how.sharing = ParameterServers{o_.staleness};
+    return proved_plan(plan, how, {.memory_limit = o_.limit_micros}).lowered;
   }
 
   Ranked measured(const Method& m, const Sizes& sizes, const Schedule& plan,

@@ -44,19 +44,23 @@ std::string to_text(const Ranking& r, std::size_t most) {
     text += bytes ? fmt::format("{:>10.1f}\n", one.peak_bytes / (1 << 20)) : "\n";
   }
   if (r.ranked.size() > most) text += fmt::format("{} more\n", r.ranked.size() - most);
-  if (r.ranked.empty()) text += "no plan comes into question\n";
+  if (r.ranked.empty()) text += "no plan qualifies\n";
   std::map<std::string, int> whys;
   for (const NotRanked& one : r.refused) ++whys[one.why];
   if (!r.refused.empty()) {
-    text += fmt::format("{} refused, as:\n", r.refused.size());
+    text += fmt::format("{} refused, for these reasons:\n", r.refused.size());
     int lines = 0;
     for (const auto& [why, count] : whys) {
       if (++lines > 8) continue;
       text += fmt::format("  {:>4}  {}\n", count, why);
     }
-    if (whys.size() > 8) text += fmt::format("  {} more reasons: --format json\n", whys.size() - 8);
+    if (whys.size() > 8)
+      text += fmt::format("  {} more reasons; see --format json\n", whys.size() - 8);
   }
-  if (r.recompute_guessed) text += "recompute counts as a forward: the costs give it no time\n";
+  if (r.recompute_guessed)
+    text +=
+        "the costs have no time for recompute, so it counts as a "
+        "forward\n";
   return text;
 }
 

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "pipeline/verify/verify.h"
+#include "pipeline/plan/proved_plan.h"
 
 namespace hetu {
 namespace {
@@ -92,13 +92,11 @@ class Searcher {
       c.reduce_grad = allreduce_time(costs, c, copies);
       if (c.recompute == 0) c.recompute = c.forward;
     }
-    Schedule plan = generate(one.method, one.sizes);
-    if (one.sizes.with_recompute) plan = with_recompute(plan);
     Lowering how;
     how.pipelines = one.pipelines;
     how.sync = o_.sync;
-    plan = lower(plan, how);
-    verify(plan);
+    const Schedule compute = computations({.method = one.method, .sizes = one.sizes});
+    const Schedule plan = proved_plan(compute, how).lowered;
     const Simulation s = simulate(plan, costs, o_.run);
     one.simulated_step = s.step_time;
     for (const WorkerTiming& w : s.workers)

@@ -50,18 +50,18 @@ std::string to_text(const Search& search, int global_batch, std::size_t most) {
                                : fmt::format("{:>11}\n", "-");
   }
   if (search.found.size() > shown) text += fmt::format("{} more\n", search.found.size() - shown);
-  if (search.found.empty()) text += "no configuration comes into question\n";
-  if (search.found.size() > 0) text += "* no larger B of this method and grid fits\n";
+  if (search.found.empty()) text += "no configuration qualifies\n";
+  if (search.found.size() > 0) text += "* the largest B that fits for this method and grid\n";
   if (const Configuration* best = fastest_simulated(search))
     text += fmt::format("fastest simulated: {}\n", grid_of(*best));
   for (const std::string& note : search.notes) text += note + "\n";
   int excluded = 0;
   for (const Excluded& e : search.excluded) excluded += e.count;
-  if (excluded > 0) text += fmt::format("{} excluded, as:\n", excluded);
+  if (excluded > 0) text += fmt::format("{} excluded, for these reasons:\n", excluded);
   for (std::size_t i = 0; i < std::min<std::size_t>(8, search.excluded.size()); ++i)
     text += fmt::format("  {:>4}  {}\n", search.excluded[i].count, search.excluded[i].why);
   if (search.excluded.size() > 8)
-    text += fmt::format("  {} more reasons: --format json\n", search.excluded.size() - 8);
+    text += fmt::format("  {} more reasons; see --format json\n", search.excluded.size() - 8);
   return text;
 }
 

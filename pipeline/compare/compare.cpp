@@ -187,7 +187,7 @@ std::size_t run_of_step(const std::vector<RunTimes>& runs, int step) {
 
 Comparison compare(const Trace& trace, const Schedule& plan, const CompareOptions& options) {
   require(is_lowered(plan) || plan.workers.size() == 1,
-          "the plan in the trace has no messages: it is not the one that ran");
+          "the plan in the trace has no messages, so it is not the plan that ran");
   verify(plan);
   const PlanIndex index(plan);
   const int pipelines = plan.lowering.pipelines;

@@ -31,9 +31,9 @@ std::string text_of(const Loss& loss) {
     case LossCause::Wait:
       return fmt::format("{} of stage {} on worker {}", loss.kind, loss.stage, loss.worker);
     case LossCause::Idle:
-      return fmt::format("worker {} idle, its inputs there", loss.worker);
+      return fmt::format("worker {} idle although its inputs were there", loss.worker);
     case LossCause::Slack:
-      return "taken up by idle time of the plan";
+      return "absorbed by idle time of the plan";
   }
   return "";
 }
@@ -87,7 +87,7 @@ std::string head_text(const Comparison& c) {
   text += c.runs.size() == 1 ? fmt::format("; step {}", c.runs[0].first_step)
                              : fmt::format("; steps {} to {}", c.runs.front().first_step,
                                            c.runs.back().first_step);
-  if (c.warm_up > 0) text += ", without the first one, which warms up";
+  if (c.warm_up > 0) text += ", without the first one, which is a warm-up";
   text += fmt::format("; ms\n\n{:<30}{:>12}{:>12}{:>10}{:>9}\n", "", "predicted", "measured",
                       "error", "ratio");
   return text;
@@ -103,13 +103,13 @@ std::string behind_text(const Comparison& c) {
   } else {
     text += fmt::format(
         ", the first instruction more than {:.3f} ms behind its plan is {} on worker {}: it ended "
-        "at {:.3f} ms, planned {:.3f} ms. Of these {:.3f} ms:\n{}",
+        "at {:.3f} ms, planned at {:.3f} ms. The delay of {:.3f} ms consists of:\n{}",
         c.tolerance_us * kMs, first.cell, first.worker, first.measured.end_us * kMs,
         first.predicted.end_us * kMs, first.late_us * kMs, losses_text(first));
   }
   text += fmt::format(
       "\nThe step ended with {} on worker {}, {:.3f} ms after its plan (step time: {:+.3f} ms). "
-      "Along what it waited for:\n{}",
+      "The delay along the chain of its inputs consists of:\n{}",
       c.last.cell, c.last.worker, c.last.late_us * kMs,
       (run.step.measured - run.step.predicted) * kMs, losses_text(c.last));
   return text;
@@ -160,7 +160,8 @@ std::string to_text(const Comparison& c) {
   }
   for (const ComparedEdge& e : c.edges) {
     const std::string edge = fmt::format("{} -> {}", e.from, e.to);
-    if (e.awaited > 0) text += row(fmt::format("{} way (mean of {})", edge, e.awaited), e.transit);
+    if (e.awaited > 0)
+      text += row(fmt::format("{} transit (mean of {})", edge, e.awaited), e.transit);
     text += row(edge + " waiting", e.waiting);
   }
   if (c.unplanned > 0)

@@ -147,7 +147,8 @@ std::vector<RunTimes> times_of_runs(const Trace& trace, const PlanIndex& index, 
   std::vector<const TraceEvent*> events;
   for (const TraceEvent& e : trace.events) {
     require(e.worker >= 0 && std::isfinite(e.start_us) && std::isfinite(e.duration_us),
-            "an event of worker {} lasts from {} for {} us", e.worker, e.start_us, e.duration_us);
+            "invalid event of worker {}: start {} us, duration {} us", e.worker, e.start_us,
+            e.duration_us);
     events.push_back(&e);
   }
   std::stable_sort(events.begin(), events.end(), [](const TraceEvent* a, const TraceEvent* b) {
@@ -158,8 +159,8 @@ std::vector<RunTimes> times_of_runs(const Trace& trace, const PlanIndex& index, 
   for (const TraceEvent* e : events) filler.add(*e);
   std::vector<RunTimes> runs = filler.finish();
   require(!runs.empty(),
-          "no step of the trace is both predicted and measured: the plan in its metadata is "
-          "another run's");
+          "no step of the trace is both predicted and measured; the plan in its metadata belongs "
+          "to another run");
   return runs;
 }
 

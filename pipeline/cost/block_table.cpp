@@ -59,7 +59,8 @@ Costs costs_of_table(const std::string& text, const std::string& origin, const B
     const std::string at = fmt::format("{}:{}", origin, n);
     const std::vector<std::string> cells = split(line);
     if (cells.size() != names.size())
-      wrong(at, fmt::format("{} cells under {} columns", cells.size(), names.size()));
+      wrong(at, fmt::format("the row has {} cells, but the table has {} columns", cells.size(),
+                            names.size()));
     std::map<std::string, double> row;
     for (std::size_t c = 0; c < cells.size(); ++c) row[names[c]] = cell_number(cells[c], at);
     sizes.append(sizes.empty() ? "" : ", ").append(cells[0]);
@@ -84,7 +85,7 @@ Costs costs_of_table(const std::string& text, const std::string& origin, const B
     costs.stages = {c};
     return costs;
   }
-  wrong(origin, fmt::format("no row for a micro-batch size of {}; there are {}",
+  wrong(origin, fmt::format("no row for a micro-batch size of {}; the table has {}",
                             table.micro_batch_size, sizes.empty() ? "none" : one_line(sizes)));
 }
 

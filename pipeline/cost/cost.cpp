@@ -29,7 +29,7 @@ void check_stage(const StageCost& c) {
   check_number(c.bytes_out, "message size");
   check_number(c.activation_bytes, "activation bytes");
   check_number(c.weight_bytes, "weight bytes");
-  check_number(c.reduce_grad, "time of a gradient's sum");
+  check_number(c.reduce_grad, "time of a gradient sum");
   check_number(c.working_bytes, "working bytes");
   check_number(c.curvature.factors, "time of curvature factors");
   check_number(c.curvature.inversion, "inversion time");
@@ -133,14 +133,14 @@ std::vector<double> block_times(const std::string& path) {
   const Costs costs = read_costs(path);
   if (costs.blocks.empty())
     fail(Code::Config,
-         "{}: does not know the model's blocks; give the trace of a run (--trace FILE), or costs "
-         "with 'blocks'",
+         "{}: the file has no costs of the model's blocks; give the trace of a run (--trace FILE), "
+         "or costs with 'blocks'",
          path);
   return weights_of(costs, Partition::By::Times);
 }
 
 Costs recut(const Costs& costs, int stages) {
-  require(stages >= 1, "a model has at least 1 stage, got {}", stages);
+  require(stages >= 1, "a model needs at least 1 stage, got {}", stages);
   if (costs.per_worker || static_cast<int>(costs.stages.size()) == stages) return costs;
   Costs cut = costs;
   cut.stages =
@@ -153,7 +153,7 @@ Costs recut(const Costs& costs, int stages) {
 
 Costs recut(const Costs& costs, const Partition& partition, const PipelineDevices& devices) {
   require(!costs.blocks.empty(),
-          "--partition {}: the costs do not know the model's blocks; give --costs FILE with "
+          "--partition {}: there are no costs of the model's blocks; give --costs FILE with "
           "'blocks', or the trace of a run",
           to_text(partition));
   const std::vector<std::vector<int>> cuts =
@@ -223,13 +223,14 @@ void check_stages(const Costs& costs, std::size_t stages, int pipelines) {
     return;
   }
   require(static_cast<int>(costs.cuts.size()) == pipelines,
-          "costs of {} pipelines, each cut in its own way, do not fit a plan of {}",
+          "costs of {} differently cut pipelines do not fit a plan of {} pipelines",
           costs.cuts.size(), pipelines);
   for (const std::vector<int>& cut : costs.cuts)
-    require(cut.size() == stages, "costs of a pipeline cut into {} stages do not fit a plan of {}",
-            cut.size(), stages);
+    require(cut.size() == stages,
+            "costs of a pipeline cut into {} stages do not fit a plan of {} stages", cut.size(),
+            stages);
   require(costs.stages.size() == stages * pipelines,
-          "costs of {} stages do not fit {} pipelines of {}, each cut in its own way",
+          "costs of {} stages do not fit {} differently cut pipelines of {} stages",
           costs.stages.size(), pipelines, stages);
 }
 
@@ -246,7 +247,7 @@ void check_costs(const Costs& costs, const Schedule& schedule, int pipelines) {
             "link from worker {} to {}: the workers are 0…{}", l.from, l.to, workers - 1);
   }
   check_number(costs.allreduce, "all-reduce time");
-  check_number(costs.reduce_scalars, "time of the sum of scalars");
+  check_number(costs.reduce_scalars, "time of the scalar sum");
   check_count(costs.speed.size(), schedule, pipelines, "speed");
   for (const double s : costs.speed)
     require(std::isfinite(s) && s >= kLeastSpeed && s <= kMostSpeed,

@@ -144,15 +144,16 @@ std::vector<std::vector<int>> cuts_from(const json& in, const std::string& origi
       const int least = cut.empty() ? 0 : cut.back() + 1;
       const auto first = block.is_number_integer() ? block.get<std::int64_t>() : -1;
       if (first < least || first > 1000000 || (cut.empty() && first != 0))
-        wrong(at, fmt::format("blocks that stages begin with ascend from 0, got {}",
+        wrong(at, fmt::format("the first blocks of the stages must ascend from 0, got {}",
                               one_line(one.dump().substr(0, 60))));
       cut.push_back(static_cast<int>(first));
     }
     if (cut.empty() || cut.size() != cuts.front().size())
-      wrong(at, fmt::format("{} stages, and cut 0 has {}", cut.size(), cuts.front().size()));
+      wrong(at, fmt::format("this cut has {} stages, but cut 0 has {}", cut.size(),
+                            cuts.front().size()));
   }
   if (cuts.empty())
-    wrong(origin, "'cuts' is empty; give the cut of each pipeline, or leave it out");
+    wrong(origin, "'cuts' is empty; give the cut of each pipeline, or remove the key");
   return cuts;
 }
 
@@ -164,7 +165,8 @@ Costs from_json(const json& in, const std::string& origin) {
   Costs costs;
   costs.unit = "ms";
   costs.per_worker = false;
-  if (!in.contains("stages")) wrong(origin, "'stages' is missing: a list with one entry per stage");
+  if (!in.contains("stages"))
+    wrong(origin, "'stages' is missing; it must be a list with one entry per stage");
   costs.stages.clear();
   for (const json& s : list(in, "stages", origin))
     costs.stages.push_back(
@@ -277,7 +279,7 @@ Costs costs_of_trace(const Trace& trace, const std::string& origin, bool warms_u
   int ids = 0;
   const int warm_up = warms_up ? warm_up_step(trace) : -1;
   for (const TraceEvent& e : trace.events) {
-    if (e.stage > 1000000) wrong(origin, fmt::format("stage {} is not a stage", e.stage));
+    if (e.stage > 1000000) wrong(origin, fmt::format("stage number {} is too large", e.stage));
     ids = std::max(ids, e.stage + 1);
   }
   std::vector<int> model;
@@ -297,16 +299,20 @@ Costs costs_of_trace(const Trace& trace, const std::string& origin, bool warms_u
   const int pipelines = std::max(1, static_cast<int>(cuts.size()));
   for (const std::vector<int>& cut : cuts)
     if (static_cast<int>(cut.size()) != stages)
-      wrong(origin, fmt::format("'cuts' of {} stages, and events of {}", cut.size(), stages));
+      wrong(origin,
+            fmt::format("'cuts' has {} stages, but the events have {}", cut.size(), stages));
   std::vector<std::map<std::string, std::vector<double>>> times(static_cast<std::size_t>(stages) *
                                                                 pipelines);
   for (const TraceEvent& e : trace.events) {
     if (e.stage < 0 || (e.source == TraceSource::Measured) != measured) continue;
     if (e.step == warm_up) continue;
     if (!std::isfinite(e.duration_us) || e.duration_us < 0)
-      wrong(origin, fmt::format("an event of stage {} lasts {} us", e.stage, e.duration_us));
+      wrong(origin, fmt::format("an event of stage {} has a duration of {} us; it must be finite "
+                                "and >= 0",
+                                e.stage, e.duration_us));
     const int pipeline = cuts.empty() ? 0 : e.worker / stages;
-    if (pipeline >= pipelines) wrong(origin, fmt::format("worker {} has no cut", e.worker));
+    if (pipeline >= pipelines)
+      wrong(origin, fmt::format("worker {} has no entry in 'cuts'", e.worker));
     auto& of_stage = times[static_cast<std::size_t>(pipeline) * stages + model[e.stage]];
     of_stage[e.kind].push_back(e.duration_us * 1e-3);
     if (e.kind == "CURVATURE_A") {
@@ -323,7 +329,8 @@ Costs costs_of_trace(const Trace& trace, const std::string& origin, bool warms_u
   for (auto& t : times) {
     split = split || !t["I"].empty();
     if (t["F"].empty() || (t["B"].empty() && t["I"].empty()))
-      wrong(origin, fmt::format("stage {} has no forward or no backward", costs.stages.size()));
+      wrong(origin, fmt::format("stage {} has no events of a forward or of a backward",
+                                costs.stages.size()));
     StageCost c;
     c.forward = typical(t["F"]);
     c.input_grad = t["I"].empty() ? typical(t["B"]) / 2 : typical(t["I"]);
@@ -333,7 +340,7 @@ Costs costs_of_trace(const Trace& trace, const std::string& origin, bool warms_u
     add_curvature(t, c.curvature);
     costs.stages.push_back(c);
   }
-  if (costs.stages.empty()) wrong(origin, "no events of any stage");
+  if (costs.stages.empty()) wrong(origin, "the trace has no events of any stage");
   const CollectiveTimes sums =
       collective_times(trace, measured ? TraceSource::Measured : TraceSource::Predicted, model);
   for (std::size_t s = 0; s < costs.stages.size(); ++s)
@@ -348,7 +355,7 @@ Costs parse_costs(const std::string& text, const std::string& origin, const Bloc
   if (first == std::string::npos) wrong(origin, "the file is empty");
   if (is_block_table(text)) return costs_of_table(text, origin, table);
   if (text[first] != '{')
-    wrong(origin, "neither costs in JSON, nor a table that begins with 'bs,', nor a trace");
+    wrong(origin, "expected costs in JSON, a table that begins with 'bs,', or a trace");
   json in;
   try {
     in = json::parse(bounded_json(text, origin));

@@ -68,8 +68,8 @@ Partition parse_partition(const std::string& text) {
   const auto is_empty = [](const std::vector<int>& blocks) { return blocks.empty(); };
   require(!partition.blocks.empty() && text.back() != '/' &&
               std::none_of(partition.blocks.begin(), partition.blocks.end(), is_empty),
-          "operations, times, or blocks per stage, as 3,5,2 or of each pipeline 3,5,2/4,4,2, got "
-          "'{}'",
+          "expected operations, times, blocks per stage such as 3,5,2, or such a list per "
+          "pipeline, 3,5,2/4,4,2; got '{}'",
           text);
   return partition;
 }
@@ -111,8 +111,8 @@ std::vector<std::vector<int>> explicit_cuts(const Partition& partition, int bloc
                                             const PipelineDevices& devices) {
   const auto lists = static_cast<int>(partition.blocks.size());
   require(lists == 1 || lists == devices.pipelines,
-          "--partition {}: {} lists for {} pipelines; give 1, or one for each", to_text(partition),
-          lists, devices.pipelines);
+          "--partition {}: {} lists for {} pipelines; give 1 list, or one per pipeline",
+          to_text(partition), lists, devices.pipelines);
   std::vector<std::vector<int>> cuts;
   for (int d = 0; d < devices.pipelines; ++d) {
     const std::vector<int>& each = partition.blocks[lists == 1 ? 0 : d];
@@ -120,13 +120,13 @@ std::vector<std::vector<int>> explicit_cuts(const Partition& partition, int bloc
             "--partition {}: {} numbers for {} stages", to_text(partition), each.size(),
             devices.stages);
     const int sum = std::accumulate(each.begin(), each.end(), 0);
-    require(sum == blocks, "--partition {}: {} blocks in all, and the model has {}",
+    require(sum == blocks, "--partition {}: {} blocks in total, but the model has {}",
             to_text(partition), sum, blocks);
     std::vector<int>& cut = cuts.emplace_back();
     for (int s = 0, first = 0; s < devices.stages; first += each[s++]) cut.push_back(first);
     require(devices.apart || cut == cuts.front(),
-            "--partition {}: pipelines that are cut each in its own way share weights over "
-            "servers, by waves (hetpipe on 2 and more pipelines); give one list for all",
+            "--partition {}: different lists per pipeline need hetpipe on at least 2 pipelines, "
+            "which share weights through servers; give one list for all pipelines",
             to_text(partition));
   }
   return cuts;
@@ -152,9 +152,9 @@ OptionField partition_field(Partition& partition) {
           .value = access,
           .argument = "HOW",
           .doc =
-              "where pipelines are cut, the slowest stage as quick as possible: by operations, by "
-              "the times of blocks in --costs, or blocks per stage: 3,5,2, or of each pipeline of "
-              "hetpipe 3,5,2/4,4,2",
+              "how the model is cut into stages: operations and times balance the stages by "
+              "operations or by the times of blocks in --costs; a list such as 3,5,2 gives the "
+              "blocks per stage, and 3,5,2/4,4,2 those of each pipeline of hetpipe",
           .otherwise = "operations, or a model's own cut"};
 }
 
@@ -162,7 +162,7 @@ OptionField speed_field(std::vector<double>& speed) {
   return {.name = "speed",
           .value = &speed,
           .argument = "LIST",
-          .doc = "per worker, as 1,1,0.5: 0.5 is half as fast",
+          .doc = "relative speed of each worker, such as 1,1,0.5; 0.5 is half as fast",
           .range = {kLeastSpeed, kMostSpeed},
           .otherwise = "1 each"};
 }

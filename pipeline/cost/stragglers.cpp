@@ -48,26 +48,29 @@ Fields fields(Slowdown& s) {
   constexpr Range kIndex{0, 1 << 20};
   return {{.name = "pipeline",
            .value = &s.pipeline,
-           .doc = "whose workers it slows",
+           .doc = "pipeline whose workers are slowed",
            .range = kIndex,
            .otherwise = ""},
           {.name = "worker",
            .value = &s.worker,
-           .doc = "whom it slows, of all pipelines",
+           .doc = "worker that is slowed, counted over all pipelines",
            .range = kIndex,
            .otherwise = ""},
           {.name = "factor",
            .value = &s.factor,
-           .doc = "how many times as long what it starts takes",
+           .doc = "factor for the time of each instruction that starts",
            .range = {.least = 0, .above = true},
            .otherwise = ""},
           {.name = "least",
            .value = &s.least,
-           .doc = "what it starts takes so long at least",
+           .doc = "minimum time of each instruction that starts",
            .range = {.least = 0},
            .otherwise = ""},
-          {.name = "from", .value = &s.from, .doc = "the time from which on"},
-          {.name = "to", .value = &s.to, .doc = "the time until which", .otherwise = "the end"}};
+          {.name = "from", .value = &s.from, .doc = "time at which the slowdown begins"},
+          {.name = "to",
+           .value = &s.to,
+           .doc = "time at which the slowdown ends",
+           .otherwise = "the end"}};
 }
 
 Fields fields(Stragglers& o) {
@@ -77,25 +80,26 @@ Fields fields(Stragglers& o) {
     fill(recorded(fields(made), given));
     require(given.count("factor") + given.count("least") > 0 &&
                 given.count("pipeline") != given.count("worker"),
-            "needs a pipeline or a worker, not both, and a factor or a least time: "
+            "needs a pipeline or a worker, not both, and a factor or a least time, for example "
             "\"pipeline=1,factor=2\"");
     o.slow.push_back(made);
   }};
   return {{.name = "jitter",
            .value = &o.jitter,
            .argument = "S",
-           .doc = "each time x (1 + S |N(0,1)|)"},
-          {.name = "seed", .value = &o.seed, .argument = "N", .doc = "of jitter and pauses"},
+           .doc = "multiply each time by (1 + S |N(0,1)|)"},
+          {.name = "seed", .value = &o.seed, .argument = "N", .doc = "seed of jitter and pauses"},
           {.name = "hetero",
            .value = &o.hetero,
            .argument = "X",
-           .doc = "a pause of X (seconds; simulated: time units) before one compute instruction in "
-                  "ten, to mimic uneven hosts"},
+           .doc = "pause for X (seconds; in a simulation, time units) before one compute "
+                  "instruction in ten, to mimic uneven hosts"},
           {.name = "slow",
            .value = slow,
            .argument = "WHO",
-           .doc = "\"pipeline=1,factor=2\" or \"worker=5,factor=1.3,from=100,to=300\" (times as of "
-                  "--hetero); may be repeated"}};
+           .doc = "slow down a pipeline or a worker: \"pipeline=1,factor=2\" or "
+                  "\"worker=5,factor=1.3,from=100,to=300\" (times in the unit of --hetero); may be "
+                  "repeated"}};
 }
 
 void check_stragglers(const Stragglers& o, int pipelines, int workers) {
@@ -103,11 +107,12 @@ void check_stragglers(const Stragglers& o, int pipelines, int workers) {
   check_fields(fields(stated));
   for (Slowdown s : o.slow) {
     require(s.pipeline >= 0 || s.worker >= 0,
-            "slow: names neither a pipeline nor a worker, as \"pipeline=1,factor=2\" does");
+            "slow: needs a pipeline or a worker, for example \"pipeline=1,factor=2\"");
     check_fields(only(fields(s), {"factor", "least"}));
-    require(s.pipeline < pipelines, "slow: pipeline {}, the job has pipelines 0…{}", s.pipeline,
-            pipelines - 1);
-    require(s.worker < workers, "slow: worker {}, the job has workers 0…{}", s.worker, workers - 1);
+    require(s.pipeline < pipelines, "slow: there is no pipeline {}; the job has pipelines 0…{}",
+            s.pipeline, pipelines - 1);
+    require(s.worker < workers, "slow: there is no worker {}; the job has workers 0…{}", s.worker,
+            workers - 1);
     require(s.from <= s.to, "slow: from {} is after to {}", s.from, s.to);
   }
 }

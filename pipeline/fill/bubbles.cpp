@@ -94,8 +94,8 @@ void Bubbles::find_gaps(std::size_t w, const Times& times) {
 void Bubbles::begin_step() {
   require(
       steps_.size() < kMostSteps,
-      "K-FAC's work needs the bubbles of more than {} steps: refresh by another rule (after), or "
-      "give costs whose bubbles hold more",
+      "K-FAC's work needs the bubbles of more than {} steps; use the rule 'after', or costs with "
+      "larger bubbles",
       kMostSteps);
   const std::size_t workers = rows_.size();
   steps_.push_back(

@@ -28,27 +28,27 @@ Instr of_layer(Kind kind, int stage, int layer, int micro = -1) {
 
 void check(const Schedule& step, const CurvatureOptions& how) {
   const char* found = !step.lowering.flush    ? "has no flush at the end of its step"
-                      : step.steps != 1       ? "is of several steps"
-                      : step.half_micros      ? "has backwards by half micro-batches"
-                      : step.lowering.servers ? "leaves its updates to servers"
+                      : step.steps != 1       ? "has several steps"
+                      : step.half_micros      ? "splits backwards into half micro-batches"
+                      : step.lowering.has_servers() ? "leaves its updates to servers"
                       : step.run_policy != RunPolicy::AsPlanned ? "is reordered at run time"
                                                                 : nullptr;
   require(found == nullptr,
-          "K-FAC goes into plans of one step with a flush, as 1f1b, zb-h1 and chimera are; '{}' {}",
+          "K-FAC needs a plan of one step with a flush, such as 1f1b, zb-h1 or chimera; '{}' {}",
           step.method, found);
   require(static_cast<int>(how.layers.size()) == model_stages(step),
-          "layers with factors: one number per model stage, {}, wanted; got {}", model_stages(step),
-          how.layers.size());
+          "layers with factors: expected {} numbers, one per model stage, got {}",
+          model_stages(step), how.layers.size());
   require(std::any_of(how.layers.begin(), how.layers.end(), [](int n) { return n > 0; }) &&
               std::all_of(how.layers.begin(), how.layers.end(),
                           [](int n) { return n >= 0 && n <= INT16_MAX; }),
-          "layers with factors: at least 0 on each stage and some on one");
-  require(how.every >= 1, "steps between two refreshes: at least 1, got {}", how.every);
-  require(how.slack >= 1, "slack: at least 1, got {}", how.slack);
+          "layers with factors: expected at least 0 on each stage, and more than 0 on one of them");
+  require(how.every >= 1, "steps between two refreshes must be at least 1, got {}", how.every);
+  require(how.slack >= 1, "slack must be at least 1, got {}", how.slack);
   for (const std::vector<int>& here : stages_by_worker(step)) {
     for (std::size_t k = 1; k < here.size(); ++k)
       require(step.placements[here[k]].model_stage != step.placements[here[k - 1]].model_stage,
-              "'{}' has two copies of stage {} on one worker, and K-FAC sums factors over workers",
+              "'{}' has two copies of stage {} on one worker, but K-FAC sums factors over workers",
               step.method, step.placements[here[k]].model_stage);
   }
 }
@@ -76,11 +76,10 @@ class Cycle {
     for (const Program& p : step.workers) rows_.push_back(unroll(p));
     for (std::size_t w = 0; w < rows_.size(); ++w)
       for (const int stage : stages_[w])
-        require(
-            layers(stage) == 0 || !micros(w, stage).empty(),
-            "'{}' has a copy of stage {} that runs no micro-batch, so that K-FAC has nothing to "
-            "make its factors of; give it more micro-batches",
-            step.method, step.placements[stage].model_stage);
+        require(layers(stage) == 0 || !micros(w, stage).empty(),
+                "'{}' has a copy of stage {} that runs no micro-batch, so K-FAC can't compute its "
+                "factors; use more micro-batches",
+                step.method, step.placements[stage].model_stage);
   }
 
   Schedule after() {
@@ -213,7 +212,7 @@ Schedule with_curvature(const Schedule& step, const CurvatureOptions& how, const
 }
 
 std::vector<Schedule> steps_of(const Schedule& cycle) {
-  require(holds(cycle, Kind::Precondition), "'{}' holds none of K-FAC's work", cycle.method);
+  require(holds(cycle, Kind::Precondition), "'{}' has no K-FAC work", cycle.method);
   std::vector<Schedule> steps(cycle.steps, cycle);
   const int micros = cycle.micro_batches;
   for (Schedule& s : steps) {

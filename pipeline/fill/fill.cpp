@@ -89,8 +89,9 @@ void check(const NodeTimeline& node) {
               r.label, i.end_ns, i.start_ns);
   const std::size_t forwards = count_of(node, kForward), backwards = count_of(node, kBackward);
   require(forwards > 0, "{}: no '{}' in the last iteration", node.origin, kForward);
-  require(forwards == backwards, "{}: {} of '{}' and {} of '{}'; one of each per micro-batch",
-          node.origin, forwards, kForward, backwards, kBackward);
+  require(forwards == backwards,
+          "{}: {} of '{}' but {} of '{}'; each micro-batch needs one of each", node.origin,
+          forwards, kForward, backwards, kBackward);
 }
 
 /// Returns the items that stay where they were recorded: forwards and backwards of an iteration.
@@ -236,7 +237,7 @@ std::vector<std::vector<std::string>> FilledNode::orders() const {
 
 std::vector<FilledNode> fill_bubbles(const std::vector<NodeTimeline>& nodes,
                                      const FillOptions& options) {
-  require(!nodes.empty(), "no timeline: one per node is wanted");
+  require(!nodes.empty(), "no timeline given; give one per node");
   require(options.slack >= 1, "slack must be at least 1, got {}", options.slack);
   for (const NodeTimeline& node : nodes) check(node);
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
@@ -244,7 +245,7 @@ std::vector<FilledNode> fill_bubbles(const std::vector<NodeTimeline>& nodes,
       bound_of(nodes[0], kForward, kMost, &Interval::start_ns, std::less<>());
   const std::int64_t end_ns =
       bound_of(nodes[0], kBackward, -kMost, &Interval::end_ns, std::greater<>());
-  require(end_ns > zero_ns, "{}: its last backward ends at {}, its first forward starts at {}",
+  require(end_ns > zero_ns, "{}: the last backward ends at {}, but the first forward starts at {}",
           nodes[0].origin, end_ns, zero_ns);
   std::vector<FilledNode> filled;
   for (const NodeTimeline& node : nodes) {

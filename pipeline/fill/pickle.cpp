@@ -31,8 +31,8 @@ class Reader {
       if (code == '.') break;
       if (!number(code) && !text(code) && !container(code) && !memory(code)) {
         stop(
-            fmt::format("code 0x{:02x} is of no list, dictionary, text or number: only plain data "
-                        "are read",
+            fmt::format("opcode 0x{:02x} is not supported; only lists, dictionaries, text and "
+                        "numbers can be read",
                         code));
       }
     }
@@ -63,7 +63,7 @@ class Reader {
   }
   // Decodes a little-endian two's complement number.
   std::int64_t signed_of(std::size_t bytes) {
-    if (bytes > 8) stop("a number of more than 8 bytes");
+    if (bytes > 8) stop("a number has more than 8 bytes");
     if (bytes == 0) return 0;
     const auto shift = static_cast<int>(64 - 8 * bytes);
     return static_cast<std::int64_t>(unsigned_of(bytes) << shift) >> shift;
@@ -189,7 +189,7 @@ class Reader {
       }
       case 'u': {
         std::vector<Slot> parts = pop_marked();
-        if (parts.size() % 2 != 0) stop("a key without a value");
+        if (parts.size() % 2 != 0) stop("a key has no value");
         Slot& dictionary = top(json::value_t::object);
         for (std::size_t i = 0; i < parts.size(); i += 2)
           set(dictionary, parts[i].value, std::move(parts[i + 1]));
@@ -200,7 +200,7 @@ class Reader {
     }
   }
   void set(Slot& dictionary, const json& key, Slot part) const {
-    if (!key.is_string()) stop("a key that is no text");
+    if (!key.is_string()) stop("a key is not text");
     deepen(dictionary, part);
     dictionary.value[key.get<std::string>()] = std::move(part.value);
   }
@@ -234,8 +234,8 @@ class Reader {
   }
   void recall(std::uint64_t number) {
     const auto found = memo_.find(number);
-    if (found == memo_.end()) stop("it refers to what was not there");
-    if (found->second.is_mutable) stop("a list or dictionary stands in two places");
+    if (found == memo_.end()) stop("it refers to a value that was not stored");
+    if (found->second.is_mutable) stop("a list or dictionary occurs twice");
     count_copy(found->second.value);
     stack_.push_back(found->second);
   }
@@ -243,7 +243,7 @@ class Reader {
   // is therefore limited by the size of the file.
   void count_copy(const json& value) {
     copied_ += memory_of(value);
-    if (copied_ > most_copied_) stop("it repeats itself too often");
+    if (copied_ > most_copied_) stop("it has too many copies of the same values");
   }
   static std::size_t memory_of(const json& value) {
     std::size_t bytes = sizeof value;

@@ -25,7 +25,7 @@ json value_of(const std::string& path) {
 Interval interval_of(const json& pair, const std::string& path, const std::string& label) {
   const auto is_time = [](const json& t) { return t.is_number_integer(); };
   if (!pair.is_array() || pair.size() != 2 || !is_time(pair[0]) || !is_time(pair[1])) {
-    fail(Code::Io, "{}: '{}': [start, end] in whole ns is wanted, got {}", path, label,
+    fail(Code::Io, "{}: '{}': expected [start, end] in whole ns, got {}", path, label,
          one_line(pair.dump()));
   }
   return {pair[0].get<std::int64_t>(), pair[1].get<std::int64_t>()};
@@ -42,8 +42,8 @@ NodeTimeline read_timeline(const std::string& path) {
   const json value = value_of(path);
   if (!value.is_object() || !value.contains(kIterations) || !value[kIterations].is_array() ||
       value[kIterations].empty()) {
-    fail(Code::Io, "{}: a dictionary of lists is wanted, with one entry of '{}' per iteration",
-         path, kIterations);
+    fail(Code::Io, "{}: expected a dictionary of lists, with one entry of '{}' per iteration", path,
+         kIterations);
   }
   const std::size_t iterations = value[kIterations].size();
   NodeTimeline node{path, {}};

@@ -80,8 +80,8 @@ Schedule shortest(const Sizes& sizes) {
   least.concat = "direct";
   const std::vector<double> peaks = verify(chimera(least)).peak_activations;
   fail(Code::InvalidArgument,
-       "no concatenation of chimera fits the memory limit; the least that one needs is {} "
-       "micro-batches per worker (direct)",
+       "no concatenation of chimera fits the memory limit; direct needs the least memory, {} "
+       "micro-batches per worker",
        *std::max_element(peaks.begin(), peaks.end()));
 }
 

@@ -31,7 +31,7 @@ std::vector<double> activation_limits(const Schedule& placed, const Sizes& sizes
   const Costs& costs = costs_to_choose_by(sizes);
   check_costs(costs, placed, placed.lowering.pipelines);
   require(sizes.memory_limit == 0 || sizes.memory_limit >= 1,
-          "memory limit of {} micro-batches is below the least possible, 1", sizes.memory_limit);
+          "memory limit must be at least 1 micro-batch, got {}", sizes.memory_limit);
   std::vector<double> limits;
   for (int w = 0; w < placed.stages; ++w) {
     double limit = sizes.memory_limit > 0 ? sizes.memory_limit : otherwise;
@@ -46,7 +46,7 @@ std::vector<double> activation_limits(const Schedule& placed, const Sizes& sizes
     const double bytes = byte_limit(sizes, w);
     if (bytes > 0) {
       require(bytes >= weights + one,
-              "memory limit of {:.1f} MiB is below the least possible on worker {}, {:.1f} MiB for "
+              "memory limit of {:.1f} MiB is too small: worker {} needs at least {:.1f} MiB for "
               "weights and one micro-batch",
               bytes / kMib, w, (weights + one) / kMib);
       // The number of micro-batches that fit in addition to the weights, by the largest of the

@@ -28,7 +28,7 @@ std::string nearest(const Sizes& sizes, int Sizes::*field, bool (*legal)(const S
   }
   for (std::int64_t v = wanted < 1 ? 1 : below + 1; v < below + kSearch && !try_value(v); ++v) {
   }
-  return found.empty() ? "none near it" : found;
+  return found.empty() ? "none nearby" : found;
 }
 
 bool legal_chunks(const Method& m, const Sizes& sizes) {
@@ -45,7 +45,7 @@ std::vector<Instr> recomputed(const std::vector<Instr>& row, const Schedule& sch
   std::vector<Instr> out;
   out.reserve(row.size() * 2);
   for (const Instr& i : row) {
-    require(i.kind != Kind::Recompute, "the plan recomputes already ({}): leave recompute out",
+    require(i.kind != Kind::Recompute, "the plan recomputes already ({}); don't add recompute",
             to_string(i));
     const bool back = i.kind == Kind::Backward || i.kind == Kind::InputGrad;
     if (back && schedule.placements[i.stage].model_stage != last) {
@@ -65,26 +65,27 @@ void check_words(Sizes s) { check_fields(only(fields(s), {"concat", "pair_semant
 void check_replicas(const Method& m, const Sizes& s) {
   if (s.replicas.empty()) return;
   require(takes(m, "stage-replicas"),
-          "{} has one copy of each stage; replicas go with gpipe, 1f1b and pipedream", m.name);
+          "{} takes one copy of each stage; replicas of stages are for gpipe, 1f1b and pipedream",
+          m.name);
   require(static_cast<int>(s.replicas.size()) == s.stages,
-          "replicas of {} stages are given, there are {}", s.replicas.size(), s.stages);
+          "replicas are given for {} stages, but the plan has {}", s.replicas.size(), s.stages);
   int most = 1, workers = 0;
   std::int64_t cycle = 1;
   for (const int d : s.replicas) {
-    require(d >= 1 && d <= 4096, "a stage has 1…4096 replicas, got {}", d);
+    require(d >= 1 && d <= 4096, "a stage must have 1 to 4096 replicas, got {}", d);
     most = std::max(most, d);
     workers += d;
     cycle = std::lcm(cycle, static_cast<std::int64_t>(d));
-    require(cycle <= 4096, "the replicas recur after {} micro-batches only; the most is 4096",
+    require(cycle <= 4096, "the replicas repeat only after {} micro-batches; the limit is 4096",
             cycle);
   }
   require(s.micro_batches >= most,
-          "{} micro-batches leave some of {} replicas without any; at least {}", s.micro_batches,
-          most, most);
+          "{} micro-batches leave some of {} replicas without work; use at least {} micro-batches",
+          s.micro_batches, most, most);
   const bool updates = takes(m, "steps");
   require(!updates || s.micro_batches % cycle == 0,
-          "{} updates once per M micro-batches, of which each replica has as many: M must be a "
-          "multiple of {}, got {}",
+          "{} updates once per M micro-batches, which are divided evenly over the replicas; M must "
+          "be a multiple of {}, got {}",
           m.name, cycle, s.micro_batches);
 }
 

@@ -27,14 +27,14 @@ using Row = std::vector<Instr>;
 void check(const Schedule& plan) {
   const auto pairs = [](const Instr& i) { return i.with_next; };
   const char* found = is_asynchronous(plan) ? "updates without a flush"
-                      : plan.half_micros    ? "has backwards by half micro-batches"
+                      : plan.half_micros    ? "splits backwards into half micro-batches"
                       : plan.run_policy != RunPolicy::AsPlanned ? "is reordered at run time"
-                      : any_instr(plan, pairs)                  ? "runs pairs as one"
-                      : !holds(plan, Kind::Backward)            ? "has no backward in one piece"
+                      : any_instr(plan, pairs)                  ? "has pairs that run as one"
+                      : !holds(plan, Kind::Backward)            ? "has no whole backward"
                                                                 : nullptr;
   require(found == nullptr,
-          "--split-backward is of plans with a flush and whole backwards, as 1f1b and chimera are; "
-          "'{}' {}",
+          "--split-backward needs a plan with a flush and whole backwards, such as 1f1b or "
+          "chimera; '{}' {}",
           plan.method, found);
 }
 
@@ -123,7 +123,7 @@ class Splitting {
       if (!first || start < first->start) first = {w, *ready, start};
     }
     if (!done && !first)
-      fail(Code::Plan, "'{}' cannot run: its rows wait in a circle", plan_.method);
+      fail(Code::Plan, "'{}' cannot run: its rows wait for each other", plan_.method);
     return first;
   }
 

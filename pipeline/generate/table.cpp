@@ -182,7 +182,7 @@ const std::vector<Method>& methods() {  // NOLINT(readability-function-size): a 
        .generate = interleaved_zb},
       {.name = "dualpipe",
        .aliases = {},
-       .doc = "Two directions, forwards beside backwards (DualPipe, DeepSeek-V3, 2024).",
+       .doc = "Two directions, with forwards that overlap backwards (DualPipe, DeepSeek-V3, 2024).",
        .options = {"pair-semantics"},
        .stages_rule = "an even P >= 2",
        .legal_stages = even_stages,
@@ -201,8 +201,8 @@ const std::vector<Method>& methods() {  // NOLINT(readability-function-size): a 
        .generate = dualpipev},
       {.name = "varuna",
        .aliases = {},
-       .doc = "Recompute while the gradient is made, forwards in between (Varuna, Athlur et al. "
-              "2022).",
+       .doc = "Recomputes while the next stage computes the gradient, with forwards in between "
+              "(Varuna, Athlur et al. 2022).",
        .options = {"runtime-rule"},
        .stages_rule = "any P >= 1",
        .legal_stages = any_stages,
@@ -241,7 +241,7 @@ const std::vector<Method>& methods() {  // NOLINT(readability-function-size): a 
        .generate = automatic},
       {.name = "dp",
        .aliases = {},
-       .doc = "Plain data parallelism: one stage, copies are --pipelines.",
+       .doc = "Plain data parallelism: one stage; --pipelines sets the number of copies.",
        .options = {},
        .stages_rule = "P = 1",
        .legal_stages = [](const Sizes& s) { return s.stages == 1; },

@@ -35,13 +35,13 @@ int Board::expected(int stage) const {
 
 void Board::begin_run(const std::vector<std::int64_t>& done, std::int64_t updates) {
   require(static_cast<int>(done.size()) == pipelines(),
-          "a run needs the updates done before of each of the {} pipelines, got {} numbers",
+          "a run needs the number of earlier updates of each of the {} pipelines, got {} numbers",
           pipelines(), done.size());
   require(updates >= 1, "a run needs at least 1 update per pipeline, got {}", updates);
   for (int s = 0; s < stages(); ++s) {
     for (int p = 0; p < pipelines(); ++p)
       require(!state(s, p).open,
-              "a run begins while the request of pipeline {} at stage {} is open", p, s);
+              "a run can't begin while the request of pipeline {} at stage {} is open", p, s);
   }
   for (RequestState& s : states_) {
     s.answered = 0;
@@ -62,17 +62,19 @@ void Board::arrive(const Request& r, std::int64_t now_us) {
           r.stage, stages() - 1);
   require(r.pipeline >= 0 && r.pipeline < pipelines(),
           "a request names pipeline {}, but the pipelines are 0…{}", r.pipeline, pipelines() - 1);
-  require(alive_[r.pipeline], "a request of pipeline {} at stage {}, which was given up as dead",
+  require(alive_[r.pipeline], "pipeline {} sent a request at stage {} after it was removed as dead",
           r.pipeline, r.stage);
   RequestState& s = states_[at(r.stage, r.pipeline)];
   const std::int64_t next = done_[r.pipeline] + s.answered + 1;
-  require(!s.open, "pipeline {} asks at stage {} for update {}, but its request {} is open",
+  require(!s.open,
+          "pipeline {} sent a request at stage {} for update {}, but its request {} is still open",
           r.pipeline, r.stage, r.update, next);
-  require(r.update == next, "pipeline {} asks at stage {} for update {}, but its next one is {}",
+  require(r.update == next,
+          "pipeline {} sent a request at stage {} for update {}, but its next update is {}",
           r.pipeline, r.stage, r.update, next);
   require(s.answered < stop_[r.pipeline],
-          "pipeline {} asks at stage {} for update {}, but it stops after {}", r.pipeline, r.stage,
-          r.update, next - 1);
+          "pipeline {} sent a request at stage {} for update {}, but it stops after update {}",
+          r.pipeline, r.stage, r.update, next - 1);
   pass_time(now_us);
   measure(s);
   s.open = true;

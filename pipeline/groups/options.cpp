@@ -10,21 +10,21 @@ namespace {
 
 void check(const Options& o) {
   require(o.stages >= 1, "stages must be at least 1, got {}", o.stages);
-  require(o.pipelines >= 2, "{} averages between pipelines: at least 2 are needed, got {}",
+  require(o.pipelines >= 2, "{} averages between pipelines and needs at least 2, got {}",
           method_name(o.method), o.pipelines);
   Options stated = o;
   check_fields(fields(stated));
-  require(o.soft <= o.hard, "0 <= soft <= hard <= 1 is needed, got soft {}, hard {}", o.soft,
+  require(o.soft <= o.hard, "expected 0 <= soft <= hard <= 1, got soft {}, hard {}", o.soft,
           o.hard);
   require(o.weights == Weights::Uniform || o.method == Method::PartialReduce,
-          "weights by staleness are partial reduce's; {} averages two pipelines alike",
+          "weights by staleness are for preduce; {} averages two pipelines with equal weights",
           method_name(o.method));
   require(o.min_group >= 1 && o.min_group <= o.pipelines,
-          "the minimum group must be 1…{}, the number of pipelines, got {}", o.pipelines,
-          o.min_group);
+          "the minimum group size must be from 1 to {}, the number of pipelines, got {}",
+          o.pipelines, o.min_group);
   require(o.max_group >= std::max(2, o.min_group) && o.max_group <= o.pipelines,
-          "the maximum group must be {}…{}, got {}", std::max(2, o.min_group), o.pipelines,
-          o.max_group);
+          "the maximum group size must be from {} to {}, got {}", std::max(2, o.min_group),
+          o.pipelines, o.max_group);
 }
 
 constexpr const char* kConstants = "--group-options";
@@ -51,31 +51,32 @@ Fields sizes_of_groups(Options& o) {
       {.name = "sync_period",
        .value = &o.sync_period,
        .argument = "P",
-       .doc = "of partial reduce: all pipelines are connected every P updates of each; 1 = every "
-              "update of all",
+       .doc = "for preduce: groups connect all pipelines within every P updates of each pipeline; "
+              "1: every update averages all pipelines",
        .range = {.least = 1}},
       {.name = "min_group",
        .value = &o.min_group,
        .argument = "G",
        .doc =
-           "of partial reduce: smaller groups wait, while arrivals are near; 0: by --sync-period"},
+           "for preduce: smaller groups wait if more pipelines are expected soon; 0: derived from "
+           "--sync-period"},
       {.name = "max_group",
        .value = &o.max_group,
        .argument = "G",
-       .doc =
-           "of partial reduce: no group is larger; 2 = pairs; 0: all, or pairs, see --pair-above"},
+       .doc = "for preduce: size of the largest group; 2: pairs; 0: all pipelines, or pairs, see "
+              "--pair-above"},
       {.name = "pair_above",
        .value = &o.pair_above,
        .argument = "N",
-       .doc = "of partial reduce: pairs with more pipelines than this",
+       .doc = "for preduce: use pairs if there are more pipelines than this",
        .range = {.least = 1}},
       {.name = "weights",
        .value = TextAccess{[&o] { return weights_name(o.weights); },
                            [&o](const std::string& v) { o.weights = parse_weights(v); }},
        .argument = "HOW",
        .doc =
-           "of partial reduce, what members count for in a mean: uniform, or staleness: less who "
-           "lags",
+           "for preduce: weights of the members in a mean: uniform, or staleness, which gives less "
+           "weight to pipelines that lag",
        .choices = {"uniform", "staleness"},
        .flag = "--preduce-weights"},
   };
@@ -83,26 +84,36 @@ Fields sizes_of_groups(Options& o) {
 
 Fields constants(Options& o) {
   return {
-      constant("wait", &o.wait, "of a group below min_group, in intervals between requests", {},
-               "by sync_period"),
+      constant("wait", &o.wait,
+               "longest wait of a group below min_group, in intervals between requests", {},
+               "from sync_period"),
       constant("horizon", &o.horizon,
-               "how near an arrival must be to widen a group that may close, likewise", {}, "0.05"),
-      constant("soft", &o.soft, "age (in P N) from which both parts of the graph seek each other",
+               "a group that may close still waits for arrivals expected within this many "
+               "intervals",
+               {}, "0.05"),
+      constant("soft", &o.soft,
+               "age, as a share of P N, from which the two parts of the graph wait for each other",
                {0, 1}),
-      constant("hard", &o.hard, "age (in P N + N) from which nothing goes that joins no parts",
+      constant("hard", &o.hard,
+               "age, as a share of P N + N, from which only groups that join the two parts may "
+               "close",
                {0, 1}),
       constant("patience", &o.patience,
-               "intervals that the smaller part waits for the other between the two"),
+               "intervals that the smaller part waits for the larger part between the ages soft "
+               "and hard"),
       constant("smoothing", &o.smoothing, "weight of the newest interval in the moving average",
                {0, 1, true}),
       constant("late_us", &o.late_us,
-               "microseconds: an arrival this much overdue is not coming, or"),
+               "an arrival that is overdue by this many microseconds is no longer expected"),
       constant("late_share", &o.late_share,
-               "this many intervals, if that is less; but within the wait"),
+               "as late_us, but in intervals; the smaller of the two counts"),
       constant("late_spread", &o.late_spread,
-               "no less than this many mean deviations of its intervals"),
+               "an arrival must also be overdue by this many mean deviations of its intervals, "
+               "within the wait"),
       constant("stale_share", &o.stale_share,
-               "with weights by staleness: who lags k updates counts stale_share^k", {0, 1, true}),
+               "with weights by staleness: a pipeline that lags by k updates has the weight "
+               "stale_share^k",
+               {0, 1, true}),
   };
 }
 
@@ -110,20 +121,18 @@ Fields constants(Options& o) {
 
 Fields fields(Options& o) {
   const Fields rest = {
-      {.name = "seed", .value = &o.seed, .argument = "N", .doc = "of AD-PSGD's draws"},
+      {.name = "seed", .value = &o.seed, .argument = "N", .doc = "seed of AD-PSGD's random pairs"},
       {.name = "overlap",
        .value = &o.overlapped,
-       .doc =
-           "averages go on beside the next forward and backward; with sync_period 1 they never do",
-       .negated = "a stage waits for its average before it goes on"},
+       .doc = "average during the next forward and backward; never with sync_period 1",
+       .negated = "a stage waits for its average before it continues"},
   };
   return joined(joined(sizes_of_groups(o), constants(o)), rest);
 }
 
 Options with_defaults(Options o) {
   require(o.min_group >= 0 && o.max_group >= 0,
-          "groups must have at least 1 member, got minimum {}, maximum {}", o.min_group,
-          o.max_group);
+          "group sizes must not be negative, got minimum {}, maximum {}", o.min_group, o.max_group);
   const int period = std::max(1, o.sync_period);
   if (o.max_group == 0) o.max_group = o.pipelines > o.pair_above ? 2 : std::max(2, o.pipelines);
   if (o.min_group == 0)
@@ -165,7 +174,8 @@ Method parse_method(const std::string& name) {
   for (const Method method : {Method::PartialReduce, Method::AdPsgd, Method::AdPsgdLockstep})
     if (name == method_name(method)) return method;
   fail(Code::InvalidArgument,
-       "unknown way to average '{}'; known: preduce, adpsgd, adpsgd-lockstep", name.substr(0, 60));
+       "unknown averaging method '{}'; known: preduce, adpsgd, adpsgd-lockstep",
+       name.substr(0, 60));
 }
 
 }  // namespace hetu::groups

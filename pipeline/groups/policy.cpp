@@ -84,7 +84,7 @@ void Policy::tick(std::int64_t now_us) {
 
 void Policy::remove(int pipeline, std::int64_t now_us) {
   require(pipeline >= 0 && pipeline < options().pipelines,
-          "pipeline {} cannot be given up: the pipelines are 0…{}", pipeline,
+          "pipeline {} can't be removed: the pipelines are 0…{}", pipeline,
           options().pipelines - 1);
   impl_->board.pass_time(now_us);
   if (!impl_->board.is_alive(pipeline)) return;

@@ -26,7 +26,7 @@ template <class Names, class Value>
 const char* name_of(const Names& names, Value value) {
   for (const auto& n : names)
     if (n.value == value) return n.name;
-  fail(Code::Internal, "a choice of K-FAC's without a name");
+  fail(Code::Internal, "a value of a K-FAC option has no name");
 }
 
 template <class Names>
@@ -42,13 +42,13 @@ auto parse(const Names& names, const std::string& name, const char* what) {
 const char* fill_rule_name(FillRule rule) { return name_of(kRules, rule); }
 
 FillRule parse_fill_rule(const std::string& name) {
-  return parse(kRules, name, "place of K-FAC's work");
+  return parse(kRules, name, "placement of K-FAC's work");
 }
 
 const char* inverse_makers_name(InverseMakers makers) { return name_of(kMakers, makers); }
 
 InverseMakers parse_inverse_makers(const std::string& name) {
-  return parse(kMakers, name, "maker of inverses");
+  return parse(kMakers, name, "rule for inverses");
 }
 
 OptionField inverses_field(std::string& makers) {
@@ -56,8 +56,8 @@ OptionField inverses_field(std::string& makers) {
           .value = &makers,
           .argument = "WHO",
           .doc =
-              "of K-FAC, of a stage with several copies: each layer is inverted by one of them, "
-              "which gives its inverses to the others (owners), or by every copy (all)",
+              "for K-FAC, if a stage has several copies: owners inverts each layer on one copy, "
+              "which sends the inverses to the others; all inverts every layer on every copy",
           .choices = all_of(kMakers)};
 }
 
@@ -66,8 +66,9 @@ OptionField fill_field(std::string& rule) {
           .value = &rule,
           .argument = "WHERE",
           .doc =
-              "K-FAC's work: after the compute of a step, in the bubbles of as many steps as it "
-              "needs (best), or with inversions in bubbles of the refresh after, too (wrap)",
+              "where K-FAC's work runs: after the compute of a step (after), in the bubbles of as "
+              "many steps as it needs (best), or with inversions also in the bubbles of the next "
+              "refresh (wrap)",
           .choices = all_of(kRules),
           .otherwise = rule.empty() ? "" : nullptr};
 }
@@ -76,7 +77,7 @@ OptionField every_field(std::int64_t& every) {
   return {.name = "curvature_every",
           .value = &every,
           .argument = "N",
-          .doc = "of K-FAC: steps between two refreshes of inverses, at least",
+          .doc = "for K-FAC: smallest number of steps between two refreshes of the inverses",
           .range = {1, 1 << 16}};
 }
 
@@ -85,9 +86,10 @@ OptionField replan_field(double& share) {
           .value = &share,
           .argument = "SHARE",
           .doc =
-              "of --fill best and wrap: after a cycle in which more than this share of the "
-              "workers' time lay elsewhere than planned, as 0.2, K-FAC's work is placed anew by "
-              "what was measured; 0 = off, as then a run's bits depend on the machine's speed",
+              "for --fill best and wrap: if more than this share of the workers' time in a cycle, "
+              "for example 0.2, differs from the plan, K-FAC's work is placed again by the "
+              "measured times; 0 turns this off. Otherwise a run's bits depend on the machine's "
+              "speed",
           .range = {0, 2}};
 }
 

@@ -100,7 +100,7 @@ Census census_of(const Schedule& s, const std::string& origin) {
       wrong(origin, fmt::format("worker {}: repeat and shift must be at least 0", w));
     length += static_cast<std::int64_t>(p.prologue.size()) + p.drain.size() +
               static_cast<std::int64_t>(p.body.size()) * p.repeat;
-    if (length > kMost) wrong(origin, fmt::format("more than {} instructions", kMost));
+    if (length > kMost) wrong(origin, fmt::format("the plan has more than {} instructions", kMost));
     census.take(p.prologue, worker, 0, s.half_micros);
     if (p.repeat > 0)
       census.take(p.body, worker, static_cast<std::int64_t>(p.shift) * (p.repeat - 1),
@@ -108,7 +108,7 @@ Census census_of(const Schedule& s, const std::string& origin) {
     census.take(p.drain, worker, 0, s.half_micros);
   }
   if (census.highest_micro >= kMost)
-    wrong(origin, fmt::format("micro-batch {} is too large an id", census.highest_micro));
+    wrong(origin, fmt::format("micro-batch id {} is too large", census.highest_micro));
   return census;
 }
 
@@ -116,13 +116,14 @@ void place(Schedule& s, const Census& census, int replicas, const std::string& o
   if (static_cast<std::int64_t>(census.worker_of.size()) != census.highest_stage + 1) {
     int missing = 0;
     while (census.worker_of.count(missing)) ++missing;
-    wrong(origin, fmt::format("stage {} occurs nowhere, but stage {} does; ids run from 0 without "
-                              "gaps",
+    wrong(origin, fmt::format("stage {} is missing, but stage {} is present; stage ids must run "
+                              "from 0 without gaps",
                               missing, census.highest_stage));
   }
   const int count = static_cast<int>(census.worker_of.size());
   if (count % replicas != 0)
-    wrong(origin, fmt::format("{} stages are not {} replicas of one model", count, replicas));
+    wrong(origin,
+          fmt::format("{} stages can't be divided into {} replicas of one model", count, replicas));
   const int model = count / replicas;
   for (int id = 0; id < count; ++id)
     s.placements.push_back({{census.worker_of.at(id)}, id % model, id / model});
@@ -134,9 +135,8 @@ void place(Schedule& s, const Census& census, int replicas, const std::string& o
 void infer_lowering(Schedule& s, const Census& census, const PlanFacts& facts) {
   if (census.lowered) s.lowering.pipelines = facts.pipelines;
   s.lowering.reduce_scalars = census.scalars;
-  s.lowering.average_weights = census.averages;
-  s.lowering.servers = census.servers;
-  s.lowering.staleness = census.servers ? facts.staleness : 0;
+  if (census.averages) s.lowering.sharing = GroupAverage{};
+  if (census.servers) s.lowering.sharing = ParameterServers{facts.staleness};
   s.lowering.flush = !facts.version_rule && ends_in_flush(s);
   int most = 1;
   std::vector<int> buckets(model_stages(s), 1);
@@ -176,7 +176,8 @@ void parse_cell(std::string_view raw, std::vector<Instr>& out) {
   Instr first = parse_instr(trimmed(inside.substr(0, middle)));
   const Instr second = parse_instr(trimmed(inside.substr(middle + 1)));
   require(is_compute(first.kind) && is_compute(second.kind),
-          "action '{}': a pair is of compute instructions", one_line(cell.substr(0, 60)));
+          "action '{}': both instructions of a pair must be compute instructions",
+          one_line(cell.substr(0, 60)));
   first.with_next = true;
   out.push_back(first);
   out.push_back(second);
@@ -206,22 +207,24 @@ bool ends_in_flush(const Schedule& s) {
 void complete_plan(Schedule& s, const PlanFacts& facts, const std::string& origin) {
   if (s.workers.empty()) wrong(origin, "the plan is empty");
   if (facts.stages > 0 && facts.stages != static_cast<int>(s.workers.size()))
-    wrong(origin, fmt::format("{} rows, but {} workers were stated; one row per worker",
+    wrong(origin, fmt::format("the plan has {} rows, but {} workers were given; it needs one row "
+                              "per worker",
                               s.workers.size(), facts.stages));
   const Census census = census_of(s, origin);
-  if (census.highest_micro < 0) wrong(origin, "the plan has no instruction of any micro-batch");
+  if (census.highest_micro < 0) wrong(origin, "the plan has no instruction for any micro-batch");
   if (s.placements.empty()) place(s, census, std::max(1, facts.replicas), origin);
   if (s.stages == 0) s.stages = static_cast<int>(s.workers.size());
   const std::int64_t total = census.highest_micro + 1;
   if (facts.micro_batches > 0) s.micro_batches = facts.micro_batches;
   if (s.micro_batches == 0) {
     if (total % s.steps != 0)
-      wrong(origin, fmt::format("{} micro-batches are not {} equal steps", total, s.steps));
+      wrong(origin,
+            fmt::format("{} micro-batches can't be divided into {} equal steps", total, s.steps));
     s.micro_batches = static_cast<int>(total / s.steps);
   }
   if (static_cast<std::int64_t>(s.micro_batches) * s.steps < total)
-    wrong(origin, fmt::format("micro-batch {} occurs ({} of worker {}), but {} x {} step(s) were "
-                              "stated; ids run from 0",
+    wrong(origin, fmt::format("micro-batch id {} is too large ({} of worker {}): there are {} "
+                              "micro-batches x {} step(s), and ids start at 0",
                               census.highest_micro, to_string(census.highest),
                               census.highest_worker, s.micro_batches, s.steps));
   if (s.lowering == Lowering{}) infer_lowering(s, census, facts);
@@ -229,9 +232,12 @@ void complete_plan(Schedule& s, const PlanFacts& facts, const std::string& origi
 
 void set_pairs(Schedule& s, const std::string& semantics, const std::string& origin) {
   if (semantics != "split" && semantics != "atomic")
-    wrong(origin, fmt::format("pair semantics '{}'; known: split, atomic", one_line(semantics)));
+    wrong(origin,
+          fmt::format("unknown pair semantics '{}'; known: split, atomic", one_line(semantics)));
   if (semantics == "atomic" && !any_instr(s, [](const Instr& i) { return i.with_next; }))
-    wrong(origin, "no pair is marked to run as one, as (0F1;3B0)OVERLAP_F_B is");
+    wrong(origin,
+          "pair semantics atomic needs a pair that is marked to run as one, such as "
+          "(0F1;3B0)OVERLAP_F_B");
   if (semantics == "atomic") return;
   for (Program& p : s.workers) {
     for (auto* part : {&p.prologue, &p.body, &p.drain})
@@ -254,7 +260,8 @@ Schedule parse_plan_csv(const std::string& given, const std::string& origin,
   for (int number = 1, blank = 0; !rest.empty(); ++number) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     if (end > kMostLine)
-      wrong(origin, fmt::format("line {} is {} bytes long; the most for a worker's row is {}",
+      wrong(origin, fmt::format("line {} is {} bytes long; a worker's row may have at most {} "
+                                "bytes",
                                 number, end, kMostLine));
     std::string_view line = trimmed(rest.substr(0, end));
     rest.remove_prefix(std::min(end + 1, rest.size()));
@@ -262,7 +269,8 @@ Schedule parse_plan_csv(const std::string& given, const std::string& origin,
       blank = blank > 0 ? blank : number;
       continue;
     }
-    if (blank > 0) wrong(origin, fmt::format("line {} is empty; one row per worker", blank));
+    if (blank > 0)
+      wrong(origin, fmt::format("line {} is empty; every line must be the row of a worker", blank));
     s.workers.emplace_back();
     for (int cell = 1;; ++cell) {
       const std::size_t comma = std::min(line.find(','), line.size());
@@ -299,7 +307,7 @@ Schedule parse_plan(const std::string& text, const std::string& origin, const Pl
               facts.micro_batches >= 0,
           "sizes of a plan file must be positive");
   const std::size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos) wrong(origin, "the file is empty; wanted one row per worker");
+  if (first == std::string::npos) wrong(origin, "the file is empty; expected one row per worker");
   Schedule s = text[first] == '{' ? parse_plan_json(text, origin, facts)
                                   : parse_plan_csv(text, origin, facts);
   if (!facts.pair_semantics.empty()) set_pairs(s, facts.pair_semantics, origin);
@@ -324,7 +332,7 @@ const char* version_rule_name(VersionRule rule) {
 VersionRule parse_version_rule(const std::string& name) {
   for (const VersionRule rule : {VersionRule::Newest, VersionRule::Lag1, VersionRule::Wave})
     if (name == version_rule_name(rule)) return rule;
-  fail(Code::InvalidArgument, "unknown version rule '{}'; known: newest, lag1, wave",
+  fail(Code::InvalidArgument, "unknown version rule '{}'; use newest, lag1 or wave",
        one_line(name));
 }
 
@@ -342,8 +350,8 @@ const char* sync_place_name(SyncPlace place) {
 SyncPlace parse_sync_place(const std::string& name) {
   for (const SyncPlace place : {SyncPlace::End, SyncPlace::Eager, SyncPlace::EagerOpt})
     if (name == sync_place_name(place)) return place;
-  fail(Code::InvalidArgument, "unknown place of reductions '{}'; known: end, eager, eager-opt",
-       one_line(name));
+  fail(Code::InvalidArgument,
+       "unknown placement of gradient sums '{}'; use end, eager or eager-opt", one_line(name));
 }
 
 }  // namespace hetu

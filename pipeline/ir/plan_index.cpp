@@ -31,8 +31,7 @@ std::int64_t row_length(const Program& p) {
     line = fmt::format("\n  worker {} has {}, the fewest", shortest - rows.begin(),
                        row_length(*shortest));
   fail(Code::Plan,
-       "plan is incomplete: {} micro-batches on {} model stages cannot be done by {} "
-       "instructions:{}",
+       "plan is incomplete: {} micro-batches on {} model stages need more than {} instructions:{}",
        micros, model_stages(schedule), length, line);
 }
 
@@ -43,7 +42,7 @@ PlanIndex::PlanIndex(const Schedule& schedule)
   std::int64_t length = 0;
   for (const Program& p : schedule.workers) length += row_length(p);
   require(schedule.micro_batches >= 1 && schedule.steps >= 1,
-          "a plan has at least 1 micro-batch and 1 step, got {} and {}", schedule.micro_batches,
+          "a plan needs at least 1 micro-batch and 1 step, got {} and {}", schedule.micro_batches,
           schedule.steps);
   const std::int64_t total = static_cast<std::int64_t>(schedule.micro_batches) * schedule.steps;
   require(length < (std::int64_t{1} << 28), "a plan of {} instructions is too large", length);
@@ -97,10 +96,13 @@ std::string PlanIndex::describe(int position) const {
 void PlanIndex::check_pair(int position, int end) const {
   const Instr& first = instrs_[position];
   if (position + 1 == end)
-    fail(Code::Plan, "{} runs as one with nothing:\n  {}", to_string(first), describe(position));
+    fail(Code::Plan,
+         "{} is marked to run as one with the next instruction, but none follows:\n  {}",
+         to_string(first), describe(position));
   const Instr& second = instrs_[position + 1];
   if (!is_compute(first.kind) || !is_compute(second.kind) || second.with_next)
-    fail(Code::Plan, "{} runs as one with {}; a pair is of two compute instructions:\n  {}",
+    fail(Code::Plan,
+         "{} and {} can't run as one; a pair consists of two compute instructions:\n  {}",
          to_string(first), to_string(second), describe(position));
 }
 
@@ -136,7 +138,7 @@ std::int64_t PlanIndex::message_cell(const Instr& i) const {
 void PlanIndex::enter_at(std::int64_t cell, int position) {
   std::int32_t& known = where_[cell];
   if (known >= 0)
-    fail(Code::Plan, "{} is doubled:\n  {}\n  {}", to_string(instrs_[position]), describe(known),
+    fail(Code::Plan, "{} occurs twice:\n  {}\n  {}", to_string(instrs_[position]), describe(known),
          describe(position));
   known = position;
 }

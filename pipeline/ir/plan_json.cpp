@@ -131,7 +131,7 @@ void read_placements(const Reader& in, const std::string& origin, Schedule& s) {
     const Reader p(v, fmt::format("{}: placement {}", origin, s.placements.size()),
                    {"id", "workers", "model_stage", "replica"});
     if (p.integer("id", -1, 0) != static_cast<int>(s.placements.size()))
-      p.wrong("placements stand in the order of their 'id', from 0");
+      p.wrong("placements must be in the order of their 'id', starting at 0");
     s.placements.push_back(
         {p.integers("workers"), p.integer("model_stage", 0, 0), p.integer("replica", 0, 0)});
   }
@@ -140,8 +140,10 @@ void read_placements(const Reader& in, const std::string& origin, Schedule& s) {
   const int count = static_cast<int>(s.placements.size());
   for (const Placement& p : s.placements)
     if (p.model_stage >= count || p.replica >= count)
-      in.wrong(fmt::format("model stage {}, replica {} does not fit {} placements", p.model_stage,
-                           p.replica, count));
+      in.wrong(
+          fmt::format("model stage {} and replica {} must both be below the number of placements, "
+                      "{}",
+                      p.model_stage, p.replica, count));
 }
 
 void read_workers(const Reader& in, const std::string& origin, Schedule& s) {
@@ -170,9 +172,16 @@ void read_lowering(const nlohmann::json& v, const std::string& origin, Schedule&
   how.tied = in.stage_pairs("tied");
   how.gradient_buckets = in.integers("gradient_buckets");
   how.reduce_scalars = in.flag("reduce_scalars", false);
-  how.average_weights = in.flag("average_weights", false);
-  how.servers = in.flag("servers", false);
-  how.staleness = in.integer("staleness", 0, kAnyStaleness);
+  const bool averages = in.flag("average_weights", false), servers = in.flag("servers", false);
+  const int staleness = in.integer("staleness", 0, kAnyStaleness);
+  if (averages && servers)
+    in.wrong(
+        "pipelines push to servers or average in groups, not both; leave 'servers' or "
+        "'average_weights' out");
+  if (!servers && staleness != 0)
+    in.wrong(fmt::format("'staleness' {} needs 'servers'", staleness));
+  if (averages) how.sharing = GroupAverage{};
+  if (servers) how.sharing = ParameterServers{staleness};
   how.flush = in.flag("flush", false);
   how.factor_layers = in.integers("factor_layers");
   how.owners = in.flag("owners", false);
@@ -227,14 +236,14 @@ std::string to_json(const Schedule& s) {
                        {"reduce_scalars", s.lowering.reduce_scalars},
                        {"sync", sync_place_name(s.lowering.sync)},
                        {"flush", s.lowering.flush}};
-  if (s.lowering.average_weights) out["lowering"]["average_weights"] = true;
+  if (s.lowering.averages()) out["lowering"]["average_weights"] = true;
   if (!s.lowering.factor_layers.empty())
     out["lowering"]["factor_layers"] = s.lowering.factor_layers;
   if (s.lowering.owners) out["lowering"]["owners"] = true;
   if (s.lowering.wraps) out["lowering"]["wraps"] = true;
-  if (s.lowering.servers) {
+  if (s.lowering.has_servers()) {
     out["lowering"]["servers"] = true;
-    out["lowering"]["staleness"] = s.lowering.staleness;
+    out["lowering"]["staleness"] = s.lowering.staleness();
   }
   out["workers"] = std::move(workers);
   // The method may be the name of a file and hold any bytes. Invalid UTF-8 is replaced, not

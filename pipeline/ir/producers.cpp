@@ -27,7 +27,7 @@ Grid grid_of(const Schedule& s) {
   int stages = 0, replicas = 0;
   for (const Placement& p : s.placements) {
     plan_require(p.model_stage >= 0 && p.replica >= 0,
-                 "model stage {}, replica {}: both start at 0", p.model_stage, p.replica);
+                 "model stage {}, replica {}: both must be at least 0", p.model_stage, p.replica);
     stages = std::max(stages, p.model_stage + 1);
     replicas = std::max(replicas, p.replica + 1);
   }
@@ -55,7 +55,7 @@ Grid grid_of(const Schedule& s) {
   for (int stage = 0; stage < stages; ++stage) {
     const auto gap = std::find(grid[stage].begin(), grid[stage].end(), -1);
     plan_require(!grid[stage].empty() && gap == grid[stage].end(),
-                 "model stage {} has no replica {}, but {} in all", stage,
+                 "model stage {} has no replica {}, although it has {} replica(s)", stage,
                  gap - grid[stage].begin(), grid[stage].size());
   }
   return grid;
@@ -64,13 +64,12 @@ Grid grid_of(const Schedule& s) {
 // Returns the number of micro-batches after which all stages are at their first replica again.
 int cycle_of(const Schedule& s, const Grid& grid) {
   if (s.replica_rule == ReplicaRule::Whole) return 1;
-  plan_require(!s.half_micros, "half-micros and cyclic replicas do not go together");
+  plan_require(!s.half_micros, "half micro-batches can't be combined with cyclic replicas");
   std::int64_t cycle = 1;
   for (const std::vector<int>& ids : grid) {
     cycle = std::lcm(cycle, static_cast<std::int64_t>(ids.size()));
     plan_require(cycle <= kMostCycle,
-                 "replicas of the stages recur after {} micro-batches only; "
-                 "the most is {}",
+                 "the replicas of the stages repeat only after {} micro-batches; the limit is {}",
                  cycle, kMostCycle);
   }
   return static_cast<int>(cycle);
@@ -78,8 +77,8 @@ int cycle_of(const Schedule& s, const Grid& grid) {
 
 void check_pair(const StagePair& pair, int stages, const char* what) {
   plan_require(pair.first >= 0 && pair.first < pair.second && pair.second < stages,
-               "{} ({}, {}): wanted first < second below {} model stages", what, pair.first,
-               pair.second, stages);
+               "{} ({}, {}): expected first < second, both below the number of model stages, {}",
+               what, pair.first, pair.second, stages);
 }
 
 }  // namespace
@@ -89,10 +88,11 @@ StageGraph::StageGraph(const Schedule& schedule, bool lowered)
   const int workers = static_cast<int>(schedule.workers.size());
   for (std::size_t i = 0; i < schedule.placements.size(); ++i) {
     const auto& at = schedule.placements[i].workers;
-    plan_require(at.size() == 1, "placement {} has {} workers; a stage stands on exactly one", i,
+    plan_require(at.size() == 1,
+                 "placement {} has {} workers; a stage must be on exactly one worker", i,
                  at.size());
-    plan_require(at[0] >= 0 && at[0] < workers, "placement {} is on worker {}, but there are {}", i,
-                 at[0], workers);
+    plan_require(at[0] >= 0 && at[0] < workers,
+                 "placement {} is on worker {}, but the plan has {} worker(s)", i, at[0], workers);
     worker_.push_back(at[0]);
   }
   const Grid grid = grid_of(schedule);

@@ -19,33 +19,25 @@ namespace hetu {
 void check_pipelines(const Schedule& schedule, const Lowering& how) {
   require(how.pipelines >= 1, "pipelines must be at least 1, got {}", how.pipelines);
   const bool waves = schedule.version_rule == VersionRule::Wave;
-  require(how.pipelines == 1 || !waves || how.servers,
-          "'{}' on {} pipelines has versions by waves, which they push to servers and pull from "
-          "them (sync method hetpipe); sums or means at each update are another method's",
+  require(how.pipelines == 1 || !waves || how.has_servers(),
+          "'{}' on {} pipelines has weight versions by waves, so the pipelines must share weights "
+          "through servers (sync method hetpipe), not by sums or averages at each update",
           schedule.method, how.pipelines);
-  require(how.staleness >= kAnyStaleness,
+  require(how.staleness() >= kAnyStaleness,
           "staleness must be at least 0 waves, or {} for any, got {}", kAnyStaleness,
-          how.staleness);
-  require(
-      how.servers || how.staleness == 0,
-      "staleness {} is of pipelines that push to servers (sync methods hetpipe and ps); those of "
-      "'{}' do not",
-      how.staleness, schedule.method);
-  if (!how.servers) return;
-  require(!how.average_weights,
-          "pipelines push to servers or average in groups, not both; '{}' is told to",
-          schedule.method);
-  if (waves) return;
+          how.staleness());
+  if (!how.has_servers() || waves) return;
   require(!schedule.lowering.flush,
-          "servers take waves of updates; '{}' has one update per step with a flush, which goes to "
-          "them where it stands in the rows (sync method ps)",
+          "servers need updates in the rows, but '{}' updates once per step after its flush; use "
+          "sync method ps",
           schedule.method);
   require(schedule.version_rule == VersionRule::Newest && schedule.most_versions == 1,
-          "servers take waves of updates; '{}' has versions by no waves, and no flush after each "
-          "step",
+          "servers take waves of updates, but '{}' has neither weight versions by waves nor a "
+          "flush after each step",
           schedule.method);
   require(schedule.placements.size() == static_cast<std::size_t>(model_stages(schedule)),
-          "'{}' has several copies of a stage in a pipeline, and servers take one gradient of it",
+          "'{}' has several copies of a stage in a pipeline, but servers take one gradient per "
+          "stage and pipeline",
           schedule.method);
 }
 
@@ -67,30 +59,32 @@ Reductions::Reductions(const Schedule& schedule) : schedule_(schedule) {
   const int n = model_stages(schedule);
   check_pipelines(schedule, how);
   require(how.gradient_buckets.empty() || static_cast<int>(how.gradient_buckets.size()) == n,
-          "gradient buckets: one number per model stage, {}, or none; got {}", n,
+          "gradient buckets: expected {} numbers, one per model stage, or none, got {}", n,
           how.gradient_buckets.size());
   require(how.factor_layers.empty() || static_cast<int>(how.factor_layers.size()) == n,
-          "layers with factors: one number per model stage, {}, or none; got {}", n,
+          "layers with factors: expected {} numbers, one per model stage, or none, got {}", n,
           how.factor_layers.size());
-  require(!how.owners || (!how.average_weights && !how.servers),
-          "'{}' has pipelines that share no gradient, and owners of layers invert for all copies",
+  require(!how.owners || (!how.averages() && !how.has_servers()),
+          "the pipelines of '{}' share no gradients, so the copies of a stage can't divide "
+          "inversions among owners of layers",
           schedule.method);
   copies_.assign(n, 0);
-  const int per_placement = how.average_weights || how.servers ? 1 : how.pipelines;
+  const int per_placement = how.averages() || how.has_servers() ? 1 : how.pipelines;
   for (const Placement& p : schedule.placements) copies_[p.model_stage] += per_placement;
   parts_.resize(schedule.placements.size());
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const int s = schedule.placements[i].model_stage;
     require(buckets(s) >= 1 && buckets(s) <= 1024,
-            "gradient buckets of model stage {}: 1…1024, got {}", s, buckets(s));
+            "gradient buckets of model stage {}: expected 1 to 1024, got {}", s, buckets(s));
     if (copies_[s] > 1)
       for (int b = 0; b < buckets(s); ++b) parts_[i].push_back(b);
   }
   for (std::size_t t = 0; t < how.tied.size(); ++t) {
     const StagePair& pair = how.tied[t];
     require(0 <= pair.first && pair.first < pair.second && pair.second < n,
-            "tied stages ({}, {}): wanted first < second below {} model stages", pair.first,
-            pair.second, n);
+            "tied stages ({}, {}): expected first < second, both below the number of model stages, "
+            "{}",
+            pair.first, pair.second, n);
     const int part = buckets(pair.first) + static_cast<int>(t);
     const std::vector<int> all = members(placement_of(schedule, pair.first, 0), part);
     // the only member adds both gradients itself

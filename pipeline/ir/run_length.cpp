@@ -18,14 +18,15 @@ bool is_asynchronous(const Schedule& plan) {
 Schedule with_flushes(const Schedule& synchronous, int steps) {
   const char* found = is_lowered(synchronous) ? "is lowered already"
                       : synchronous.version_rule == VersionRule::Wave
-                          ? "pushes waves of its own updates to servers: leave it out"
-                      : holds(synchronous, Kind::Update) ? "updates after backwards, without one"
-                      : synchronous.half_micros          ? "has backwards by half micro-batches"
+                          ? "pushes waves of updates to servers by itself; remove --sync-method ps"
+                      : holds(synchronous, Kind::Update)
+                          ? "updates after its backwards, without a flush"
+                      : synchronous.half_micros ? "splits backwards into half micro-batches"
                       : synchronous.placements.size() != synchronous.workers.size()
                           ? "has several stages on a worker"
                           : nullptr;
   require(found == nullptr,
-          "--sync-method ps is of methods with a flush after each step, one stage per worker and "
+          "--sync-method ps needs a method with a flush after each step, one stage per worker and "
           "whole micro-batches (dp, gpipe, 1f1b, zb-h1); '{}' {}",
           synchronous.method, found);
   Schedule s = synchronous;
@@ -79,8 +80,8 @@ int micro_ids_in_work(const Schedule& plan, int live_copies) {
 // workers then receive it before they come to the end of this extension.
 int granted_at_once(const Schedule& plan) {
   constexpr int kForMessage = 4, kAnyLead = 64;
-  const bool any = plan.lowering.staleness == kAnyStaleness;
-  const int under_way = 2 * plan.stages + (any ? kAnyLead : plan.lowering.staleness),
+  const bool any = plan.lowering.staleness() == kAnyStaleness;
+  const int under_way = 2 * plan.stages + (any ? kAnyLead : plan.lowering.staleness()),
             grain = std::max(1, run_grain(plan));
   const int wanted = 2 * (under_way + kForMessage);
   return (wanted + grain - 1) / grain * grain;

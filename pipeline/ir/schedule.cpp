@@ -118,7 +118,7 @@ int updates_per_wave(const Schedule& schedule) {
 }
 
 bool updates_at_servers(const Schedule& schedule) {
-  return schedule.lowering.servers && schedule.version_rule != VersionRule::Wave;
+  return schedule.lowering.has_servers() && schedule.version_rule != VersionRule::Wave;
 }
 
 std::int64_t least_clock(int staleness, std::int64_t waves) {
@@ -133,8 +133,8 @@ Schedule with_steps(const Schedule& schedule, int steps) {
     Program& p = longer.workers[w];
     if (p.shift <= 0 || more % p.shift != 0 || p.repeat + more / p.shift < 0)
       fail(Code::Plan,
-           "the plan's {} step(s) cannot become {}: the body of worker {} repeats {} times with "
-           "{} micro-batch(es) each",
+           "a plan of {} step(s) can't be changed to {} steps: the body of worker {} repeats {} "
+           "times with {} micro-batch(es) each",
            schedule.steps, steps, w, p.repeat, p.shift);
     p.repeat += more / p.shift;
     for (Instr& i : p.drain)
@@ -187,7 +187,7 @@ Instr parse_instr(std::string_view cell) {
   const auto* found =
       std::find_if(std::begin(kKinds), std::end(kKinds), [&](auto& k) { return name == k.name; });
   require(found != std::end(kKinds),
-          "unknown action '{}': an action is <stage><KIND><micro> with a kind of {}",
+          "unknown action '{}': an action is <stage><KIND><micro>, where KIND is one of {}",
           shortened(cell), known_kinds());
   instr.kind = found->kind;
   instr.micro = take_number(rest, cell);
@@ -198,7 +198,8 @@ Instr parse_instr(std::string_view cell) {
             shortened(cell), INT16_MAX);
     instr.part = static_cast<std::int16_t>(part);
   }
-  require(rest.empty(), "unknown action '{}': '{}' is too much", shortened(cell), shortened(rest));
+  require(rest.empty(), "unknown action '{}': unexpected '{}' at the end", shortened(cell),
+          shortened(rest));
   require((instr.stage >= 0) == found->has_stage, "action '{}': {} {} a stage before it",
           shortened(cell), found->name, found->has_stage ? "needs" : "has no");
   require((instr.micro >= 0) == found->has_micro, "action '{}': {} {} a micro-batch after it",

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 namespace hetu {
@@ -37,8 +38,8 @@ enum class Kind : std::uint8_t {
   /// the servers apply. No micro.
   Push,
   /// PULL: fetches the stage's weights from the servers. The weights contain the pipeline's own
-  /// last push and as many pushes of the other pipelines as Lowering::staleness requires. They
-  /// replace the weights that the stage had at its push. Updates made since then are kept. No
+  /// last push and as many pushes of the other pipelines as ParameterServers::staleness requires.
+  /// They replace the weights that the stage had at its push. Updates made since then are kept. No
   /// micro.
   Pull,
   /// CURVATURE_A: adds x x^T of a layer's inputs to the layer's input factor. `part` is the layer
@@ -192,8 +193,37 @@ struct StagePair {
 /// Source: Li and Hoefler 2021 (Chimera), section 3.2.
 enum class SyncPlace : std::uint8_t { End, Eager, EagerOpt };
 
-/// Value of Lowering::staleness for an unbounded staleness (asynchronous parallel, ASP).
+/// Value of ParameterServers::staleness for an unbounded staleness (asynchronous parallel, ASP).
 inline constexpr int kAnyStaleness = -1;
+
+/// Strategies by which pipelines share the weights of one model. A strategy of Lowering::sharing.
+/// - GradientSums: pipelines sum their gradients before each update.
+struct GradientSums {
+  bool operator==(const GradientSums&) const = default;
+};
+
+/// - GroupAverage: pipelines share no gradient. Each pipeline makes its own updates. After every
+///   update it averages the stage's weights with a group of pipelines that is chosen at run time
+///   (pipeline/groups).
+struct GroupAverage {
+  bool operator==(const GroupAverage&) const = default;
+};
+
+/// - ParameterServers: pipelines share no gradient. The updates of each step, which form a wave, go
+///   to servers that hold the weights for all pipelines (Kind::Push, Kind::Pull). With
+///   VersionRule::Wave a wave is M updates that the pipeline makes itself. Otherwise it is one
+///   update that the servers make (updates_at_servers).
+struct ParameterServers {
+  /// D, the number of waves by which a pipeline may be ahead of the slowest pipeline. The pull
+  /// after wave c contains at least waves 0…c-D of every pipeline. With kAnyStaleness it contains
+  /// at least the pipeline's own waves. Source: Park et al. 2020 (HetPipe), section 5 (WSP); Ho et
+  /// al. 2013 (SSP; 0 is BSP).
+  int staleness = 0;
+
+  bool operator==(const ParameterServers&) const = default;
+};
+
+using Sharing = std::variant<GradientSums, GroupAverage, ParameterServers>;
 
 /// Input of lowering: facts about the model and about the pipelines that train it together. The
 /// schedule keeps it, so that the verifier, the simulator and the interpreter can read it.
@@ -207,20 +237,7 @@ struct Lowering {
   /// True if the update first needs a norm, an overflow flag or a loss of all workers.
   bool reduce_scalars = false;
   SyncPlace sync = SyncPlace::Eager;
-  /// Pipelines share no gradient. Each pipeline makes its own updates. After every update it
-  /// averages the stage's weights with a group of pipelines that is chosen at run time
-  /// (pipeline/groups).
-  bool average_weights = false;
-  /// Pipelines share no gradient. The updates of each step, which form a wave, go to servers that
-  /// hold the weights for all pipelines (Kind::Push, Kind::Pull). With VersionRule::Wave a wave is
-  /// M updates that the pipeline makes itself. Otherwise it is one update that the servers make
-  /// (updates_at_servers).
-  bool servers = false;
-  /// With servers: D, the number of waves by which a pipeline may be ahead of the slowest pipeline.
-  /// The pull after wave c contains at least waves 0…c-D of every pipeline. With kAnyStaleness it
-  /// contains at least the pipeline's own waves. Source: Park et al. 2020 (HetPipe), section 5
-  /// (WSP); Ho et al. 2013 (SSP; 0 is BSP).
-  int staleness = 0;
+  Sharing sharing = GradientSums{};
   /// Set by lowering: the plan had no update, so lowering put one at the end of each step (a
   /// flush).
   bool flush = false;
@@ -235,6 +252,14 @@ struct Lowering {
   /// stand in the row before any CURVATURE instruction of their layers. The first cycle skips them.
   /// Source: Osawa et al. 2023 (PipeFisher), section 3.2.
   bool wraps = false;
+
+  bool averages() const { return std::holds_alternative<GroupAverage>(sharing); }
+  bool has_servers() const { return std::holds_alternative<ParameterServers>(sharing); }
+  /// Returns the staleness bound of the servers; 0 without servers.
+  int staleness() const {
+    const auto* servers = std::get_if<ParameterServers>(&sharing);
+    return servers != nullptr ? servers->staleness : 0;
+  }
 
   bool operator==(const Lowering&) const = default;
 };

@@ -34,7 +34,8 @@ void check(const Schedule& s, const std::vector<std::vector<Instr>>& rows) {
           "{}: PyTorch's runtime executes one step of whole micro-batches", what);
   for (const Placement& p : s.placements)
     require(p.replica == 0,
-            "{}: '{}' has several copies of a stage in a pipeline, and PyTorch's runtime has one",
+            "{}: '{}' has several copies of a stage in a pipeline, but PyTorch's runtime supports "
+            "one",
             what, s.method);
   bool messages = s.workers.size() == 1;
   for (const auto& row : rows) {

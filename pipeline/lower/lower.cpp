@@ -188,8 +188,8 @@ OptionField sync_field(SyncPlace& sync) {
                               [&sync](const std::string& v) { sync = parse_sync_place(v); }},
           .argument = "WHERE",
           .doc =
-              "where all-reduces stand in a row: end; eager, as soon as a stage's gradient is "
-              "whole; or eager-opt, which is eager where idle time can hide them",
+              "where all-reduces run: at the end of a row (end), as soon as a stage's gradient is "
+              "complete (eager), or early only where idle time can hide them (eager-opt)",
           .choices = {"end", "eager", "eager-opt"}};
 }
 
@@ -198,8 +198,8 @@ OptionField staleness_field(int& staleness) {
           .value = &staleness,
           .argument = "D",
           .doc =
-              "with servers: waves (hetpipe) or steps by which a pipeline may be ahead of the "
-              "slowest one; -1 = any",
+              "with servers: number of waves (hetpipe) or steps (ps) by which a pipeline may be "
+              "ahead of the slowest one; -1: any number",
           .range = {kAnyStaleness, 1 << 20}};
 }
 
@@ -219,26 +219,26 @@ Schedule without_lowering(const Schedule& schedule) {
 
 Schedule lower(const Schedule& schedule, const Lowering& how) {
   require(is_compute_only(schedule),
-          "the plan holds messages or reductions already: it is lowered");
+          "the plan has messages or reductions already, so it can't be lowered again");
   Schedule s = schedule;
   s.lowering = how;
   s.lowering.flush = false;
   const bool asynchronous = is_asynchronous(s);
-  require(asynchronous || !how.servers,
-          "servers take waves of updates; '{}' has no updates in its rows", s.method);
+  require(asynchronous || !how.has_servers(),
+          "servers take waves of updates, but '{}' has no updates in its rows", s.method);
   const StageGraph graph(s, /*lowered=*/true);
   const Reductions reductions(s);
-  require(asynchronous || !how.average_weights,
-          "weights are averaged after each update of an asynchronous method, such as "
-          "pipedream; '{}' does not",
+  require(asynchronous || !how.averages(),
+          "weights are averaged after each update of an asynchronous method, such as pipedream, "
+          "but '{}' has no updates in its rows",
           s.method);
   for (Program& p : s.workers) {
-    p.prologue = with_messages(graph, reductions, p.prologue, how.average_weights);
-    p.body = with_messages(graph, reductions, p.body, how.average_weights);
-    p.drain = with_messages(graph, reductions, p.drain, how.average_weights);
+    p.prologue = with_messages(graph, reductions, p.prologue, how.averages());
+    p.body = with_messages(graph, reductions, p.body, how.averages());
+    p.drain = with_messages(graph, reductions, p.drain, how.averages());
   }
   if (!asynchronous) finish_step(s, reductions);
-  if (how.servers) add_waves(s);
+  if (how.has_servers()) add_waves(s);
   s.lowering.flush = !asynchronous;
   return s;
 }

@@ -22,8 +22,8 @@ OptionField staleness_field(int& staleness);
 ///   names and in the order of Reductions::in_order();
 /// - with how.reduce_scalars, a REDUCE_SCALARS before the updates;
 /// - for plans without updates (synchronous methods), one UPDATE per stage at the end of the row;
-/// - with how.average_weights, a PARTIAL_REDUCE after each UPDATE;
-/// - with how.servers, the PUSH and the PULL of each wave (waves.h).
+/// - with how.averages(), a PARTIAL_REDUCE after each UPDATE;
+/// - with how.has_servers(), the PUSH and the PULL of each wave (waves.h).
 ///
 /// The body of a program stays a body, unless reductions have to be inserted into it. Throws
 /// InvalidArgument if the schedule is lowered already, or as check_pipelines(). Throws Plan if its

@@ -27,57 +27,58 @@ Fields fields(ChooseOptions& r) {
       {{.name = "micro_batches",
         .value = &r.rank.micro_batches,
         .argument = "LIST",
-        .doc = "numbers of micro-batches to try, as 8,16,32",
+        .doc = "numbers of micro-batches to try, such as 8,16,32",
         .range = {1, 1 << 20},
         .otherwise = "P, 2P and 4P"},
        {.name = "chunks",
         .value = &r.rank.chunks,
         .argument = "LIST",
-        .doc = "for methods that take chunks",
+        .doc = "numbers of chunks to try, for methods that take chunks",
         .range = {1, 1 << 12},
-        .otherwise = "their own number"},
+        .otherwise = "the method's own"},
        {.name = "methods",
         .value = &r.rank.methods,
         .argument = "LIST",
-        .doc = "only these, as 1f1b,chimera,zb-v"},
+        .doc = "rank only these methods, such as 1f1b,chimera,zb-v"},
        {.name = "batch_size",
         .value = &r.batch_size,
         .argument = "S",
-        .doc =
-            "samples per pipeline and step, so that a micro-batch has S/M: of a CSV that row, else "
-            "costs in proportion to --micro-batch-size, which they are of",
+        .doc = "samples per pipeline and step, so that a micro-batch has S/M samples; a CSV of "
+               "blocks needs a row of that size, and other costs, which are for --micro-batch-size "
+               "samples, are scaled in proportion",
         .range = {1, 1 << 28},
-        .otherwise = "micro-batches as large as the costs have them"},
+        .otherwise = "the micro-batch size of the costs"},
        {.name = "workers",
         .value = &r.workers,
         .argument = "P",
-        .doc = "in place of --stages: searches W pipelines of D stages, W D = P, with gpipe, 1f1b "
-               "and chimera, by their closed forms, and simulates the first --top. Costs are then "
-               "of the whole model and of --micro-batch-size samples (1 if not given): a stage "
-               "takes 1/D of --forward and the like and of --allreduce, or its share of --costs",
+        .doc =
+            "replaces --stages: searches all grids of W pipelines with D stages, W * D = P, for "
+            "gpipe, 1f1b and chimera by their closed forms, and simulates the first --top. Costs "
+            "are then those of the whole model for --micro-batch-size samples (default 1): each "
+            "stage takes 1/D of --forward, --allreduce and the like, or its share of --costs",
         .range = {1, 1 << 16},
         .otherwise = ""},
        {.name = "global_batch",
         .value = &r.global_batch,
         .argument = "S",
-        .doc = "with --workers: samples per step, of all pipelines",
+        .doc = "with --workers: samples per step, over all pipelines",
         .range = {1, 1 << 28},
         .otherwise = ""},
        {.name = "blocks",
         .value = &r.blocks,
         .argument = "L",
-        .doc =
-            "with --workers and a CSV of blocks: how many the model has, of which each stage has "
-            "L / D; --bytes is then of one sample",
+        .doc = "with --workers and a CSV of blocks: number of blocks in the model; each stage has "
+               "L / D of them, and --bytes is the message size for one sample",
         .range = {1, 1 << 16},
         .otherwise = ""},
        {.name = "asynchronous",
         .value = &r.rank.asynchronous,
-        .doc = "methods that update within a step too; they train by another rule"},
+        .doc =
+            "also rank methods that update within a step; they are different training algorithms"},
        {.name = "top",
         .value = &r.top,
         .argument = "N",
-        .doc = "how many to print as text",
+        .doc = "number of results to print as text; with --workers, also the number to simulate",
         .range = {1, 1 << 20}},
        {.name = "format",
         .value = &r.format,
@@ -107,8 +108,8 @@ Costs costs_as_given(PlanOptions o) {
 Costs costs_of_micros(const ChooseOptions& r, int micro_batches) {
   const auto batch = static_cast<int>(r.batch_size);
   if (batch == 0) return costs_as_given(r.plan);
-  require(batch % micro_batches == 0, "a batch of {} samples has no {} equal micro-batches", batch,
-          micro_batches);
+  require(batch % micro_batches == 0,
+          "a batch of {} samples can't be split into {} equal micro-batches", batch, micro_batches);
   const int samples = batch / micro_batches;
   PlanOptions o = r.plan;
   if (o.costs.table.blocks_per_stage > 0) {
@@ -132,7 +133,8 @@ Costs costs_of_grid(const ChooseOptions& r, int stages, int samples) {
   const double whole_allreduce = o.costs.allreduce;
   Costs costs;
   if (r.blocks > 0) {
-    require(r.blocks % stages == 0, "{} blocks make no {} equal stages", r.blocks, stages);
+    require(r.blocks % stages == 0, "{} blocks can't be split into {} equal stages", r.blocks,
+            stages);
     o.costs.table = {.micro_batch_size = samples, .blocks_per_stage = r.blocks / stages};
     o.costs.bytes *= samples;
     costs = costs_of(o);
@@ -152,10 +154,9 @@ Costs costs_of_grid(const ChooseOptions& r, int stages, int samples) {
 void check_costs_of_search(const ChooseOptions& r) {
   const std::string& file = r.plan.costs.costs;
   const bool is_table = !file.empty() && is_block_table(read_text(file));
-  require(
-      r.blocks == 0 || is_table,
-      "--blocks {}: it counts the blocks of a CSV; give --costs FILE.csv, or leave --blocks out",
-      r.blocks);
+  require(r.blocks == 0 || is_table,
+          "--blocks {} counts the blocks of a CSV; give --costs FILE.csv, or remove --blocks",
+          r.blocks);
   require(!is_table || r.blocks > 0,
           "--costs {}: a CSV has the costs of one block; give --blocks L, the number of blocks of "
           "the model",
@@ -164,15 +165,18 @@ void check_costs_of_search(const ChooseOptions& r) {
 
 void check_search(const ChooseOptions& r) {
   for (const char* name : {"stages", "pipelines", "staleness"})
-    require(!r.plan.has(name), "--{} says how workers lie, and --workers searches that; give one",
+    require(!r.plan.has(name),
+            "--{} can't be combined with --workers, which searches for the grid; give one of them",
             name);
   require(r.rank.micro_batches.empty() && r.batch_size == 0,
-          "--workers goes with --global-batch, not with --micro-batches or --batch-size");
+          "--workers takes --global-batch, not --micro-batches or --batch-size");
   require(r.global_batch > 0, "--workers needs --global-batch S");
-  require(!r.rank.asynchronous, "--workers searches methods with a flush after each step");
+  require(!r.rank.asynchronous,
+          "--workers searches only methods with a flush after each step; remove --asynchronous");
   require(r.plan.costs.table.blocks_per_stage == 0,
-          "--workers: a stage has --blocks / D blocks; --blocks-per-stage says otherwise");
-  require(r.plan.sizes.memory_limit == 0, "--workers: --memory-limit is in bytes, as 16GiB");
+          "--workers: each stage has --blocks / D blocks; remove --blocks-per-stage");
+  require(r.plan.sizes.memory_limit == 0,
+          "--workers: --memory-limit must be in bytes, for example 16GiB");
   check_costs_of_search(r);
 }
 
@@ -183,18 +187,18 @@ std::vector<std::string> notes_of(const ChooseOptions& r) {
   if (o.costs.costs.empty()) {
     const Costs whole = costs_of_grid(r, 1, 1);
     const StageCost& c = whole.stages[0];
-    notes.push_back(fmt::format(
-        "costs of the whole model and one sample: forward {:g}, backward {:g}; a stage takes 1/D",
-        c.forward, c.input_grad + c.weight_grad));
+    notes.push_back(
+        fmt::format("costs are for the whole model and one sample: forward {:g}, backward {:g}; "
+                    "each stage takes 1/D",
+                    c.forward, c.input_grad + c.weight_grad));
     if (!o.has("latency") && !o.has("bytes") && !o.has("allreduce"))
       notes.push_back(
-          "messages and all-reduces take no time: give --latency, --bytes and "
-          "--bandwidth, and --allreduce, or --costs FILE");
+          "messages and all-reduces take no time; to include them, give --latency, --bytes, "
+          "--bandwidth and --allreduce, or --costs FILE");
   }
   const bool uneven = o.has("speed") || o.has("slow") || o.has("hetero") || o.has("jitter");
   if (uneven)
-    notes.push_back(
-        "the closed forms count all workers as equally fast; the simulated times don't");
+    notes.push_back("the closed forms assume equally fast workers; the simulated times don't");
   return notes;
 }
 
@@ -229,7 +233,7 @@ std::string choice_of(ChooseOptions& r) {
     return r.format == "json" ? to_json(search, r.global_batch)
                               : to_text(search, r.global_batch, top);
   }
-  require(r.global_batch == 0 && r.blocks == 0, "--global-batch and --blocks go with --workers P");
+  require(r.global_batch == 0 && r.blocks == 0, "--global-batch and --blocks need --workers P");
   const Ranking ranking = ranking_of(r);
   return r.format == "json" ? to_json(ranking) : to_text(ranking, top);
 }
@@ -253,7 +257,7 @@ Ranking ranking_of(ChooseOptions& r) {
   CostOptions& costs = r.plan.costs;
   require(costs.table.blocks_per_stage == 0 || costs.costs.empty() ||
               is_block_table(read_text(costs.costs)),
-          "--blocks-per-stage: it chooses from a CSV of blocks, and {} is not one", costs.costs);
+          "--blocks-per-stage needs a CSV of blocks, and {} is not one", costs.costs);
   if (costs.table.blocks_per_stage == 0) check_bytes_known(r.plan, costs_as_given(r.plan));
   if (costs.costs.empty() && rank.batch == 0) costs.table = {};
   return rank_methods(rank, [&](int micro_batches) { return costs_of_micros(r, micro_batches); });

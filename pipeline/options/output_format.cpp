@@ -40,7 +40,7 @@ std::string output_format(const std::string& given, const std::string& output,
   if (given.empty()) {
     require(suffix.empty() || by_suffix != formats.end(), "{} {}: unknown suffix '{}'; known: {}{}",
             flag, shortened(output), shortened(suffix), known_suffixes(formats),
-            has_choice ? ". For another name choose with --format" : "");
+            has_choice ? ". For any other name, set --format" : "");
     return suffix.empty() ? "" : by_suffix->name;
   }
   const bool agrees = std::any_of(formats.begin(), formats.end(), [&](const OutputFormat& f) {

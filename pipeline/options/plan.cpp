@@ -7,13 +7,12 @@
 #include "pipeline/cost/block_table.h"
 #include "pipeline/cost/limits.h"
 #include "pipeline/fill/curvature.h"
-#include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/reduction.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/options/plan_options.h"
-#include "pipeline/verify/verify.h"
+#include "pipeline/plan/proved_plan.h"
 
 namespace hetu {
 namespace {
@@ -60,6 +59,7 @@ Costs of_first_pipeline(Costs costs, std::size_t workers, int pipelines) {
   return costs;
 }
 
+// Returns the computations of a method's plan.
 Schedule generated(const PlanOptions& o, const Method& method) {
   Sizes sizes = o.sizes;
   // A method with a single legal number of stages doesn't need --stages.
@@ -74,7 +74,8 @@ Schedule generated(const PlanOptions& o, const Method& method) {
       of_first_pipeline(costs_for(o, model_stages, true), sizes.stages, o.pipelines);
   sizes.costs = &costs;
   sizes.run = &o.run;
-  return generate(method.name, sizes);
+  return computations(
+      {.method = method.name, .sizes = sizes, .costs = &costs, .flushes = o.sync_method == "ps"});
 }
 
 PlanFacts facts_of(const PlanOptions& o) {
@@ -95,7 +96,7 @@ PlanFacts facts_of(const PlanOptions& o) {
 void refuse_of_servers(const PlanOptions& o, const Lowering& how, const std::string& method) {
   for (const char* option : {"staleness", "servers"})
     require(
-        !o.has(option) || how.servers,
+        !o.has(option) || how.has_servers(),
         "--{} is for pipelines that push to servers (--sync-method hetpipe or ps); those of '{}' "
         "do not",
         option, method);
@@ -106,16 +107,16 @@ Lowering lowering_of(const PlanOptions& o, const Schedule& plan) {
   Lowering how = plan.lowering;
   how.pipelines = o.pipelines;
   how.sync = o.sync;
-  how.average_weights = averages_in_groups(o);
+  how.sharing = GradientSums{};
+  if (averages_in_groups(o)) how.sharing = GroupAverage{};
   const bool waves = plan.version_rule == VersionRule::Wave && is_asynchronous(plan);
-  const bool by_itself = waves && o.pipelines > 1 && !o.has("sync_method") && !how.average_weights;
-  how.servers = is_of_servers(o.sync_method) || by_itself;
+  const bool by_itself = waves && o.pipelines > 1 && !o.has("sync_method") && !how.averages();
+  if (is_of_servers(o.sync_method) || by_itself) how.sharing = ParameterServers{o.staleness};
   if (o.sync_method == "hetpipe" && !waves)
     fail(Code::InvalidArgument,
          "--sync-method hetpipe is of hetpipe, whose versions go by waves; '{}' has {}",
          plan.method,
          is_asynchronous(plan) ? "others" : "a flush after each step: --sync-method ps");
-  how.staleness = o.staleness;
   refuse_of_servers(o, how, plan.method);
   return how;
 }
@@ -134,23 +135,32 @@ void check_lowered(const PlanOptions& o, const Schedule& plan) {
   require(!o.has("sync"),
           "--sync {}: the plan is lowered already; its reductions stand where they are",
           sync_place_name(o.sync));
-  require(!o.has("sync_method") || is_of_servers(o.sync_method) == how.servers,
+  require(!o.has("sync_method") || is_of_servers(o.sync_method) == how.has_servers(),
           "--sync-method {}: the plan is lowered already, with{} pushes to servers", o.sync_method,
-          how.servers ? "" : "out");
+          how.has_servers() ? "" : "out");
   refuse_of_servers(o, how, plan.method);
-  require(!o.has("staleness") || o.staleness == how.staleness,
-          "--staleness {}: the plan is lowered already, with {}", o.staleness, how.staleness);
+  require(!o.has("staleness") || o.staleness == how.staleness(),
+          "--staleness {}: the plan is lowered already, with {}", o.staleness, how.staleness());
 }
 
-// The split comes last, because it depends on the predicted times of the complete plan.
-Schedule finished(const PlanOptions& o, Schedule plan) {
-  if (o.sync_method == "ps" && !is_lowered_already(plan)) plan = with_flushes(plan, o.sizes.steps);
+// Returns the computations of a plan that was read, or the plan if it is lowered already.
+Schedule changed(const PlanOptions& o, Schedule plan) {
+  const bool lowered = is_lowered_already(plan);
+  PlanSource source{.sizes = o.sizes, .flushes = o.sync_method == "ps" && !lowered};
+  Costs costs;
+  if (o.sizes.split_backward) {
+    require(!lowered, "--split-backward: the plan is lowered already");
+    costs = of_first_pipeline(costs_for(o, plan), plan.workers.size(), o.pipelines);
+    source.costs = &costs;
+  }
+  source.rows = std::move(plan);
+  return computations(source);
+}
+
+// Checks that the pipelines of the options can share the plan.
+Schedule checked(const PlanOptions& o, Schedule plan) {
   if (!is_lowered_already(plan)) check_pipelines(plan, lowering_of(o, plan));
-  if (o.sizes.with_recompute) plan = with_recompute(plan);
-  if (!o.sizes.split_backward) return plan;
-  require(!is_lowered_already(plan), "--split-backward: the plan is lowered already");
-  return with_split_backward(
-      plan, of_first_pipeline(costs_for(o, plan), plan.workers.size(), o.pipelines));
+  return plan;
 }
 
 // Checks the peak memory of each worker against the limit in bytes. The simulation runs without
@@ -187,12 +197,13 @@ Schedule plan_of(const PlanOptions& o) {
                                           std::filesystem::exists(o.source, ignored));
   if (method == nullptr && !file) generate(o.source, {});  // throws, with the known names
   check_applicable(o, method);
-  return finished(o, method != nullptr ? generated(o, *method) : read_plan(o.source, facts_of(o)));
+  return checked(
+      o, method != nullptr ? generated(o, *method) : changed(o, read_plan(o.source, facts_of(o))));
 }
 
 Schedule plan_from_text(const PlanOptions& o, const std::string& text) {
   check_applicable(o, nullptr);
-  return finished(o, parse_plan(text, o.source, facts_of(o)));
+  return checked(o, changed(o, parse_plan(text, o.source, facts_of(o))));
 }
 
 void refuse_sizes(const PlanOptions& o) {
@@ -306,14 +317,13 @@ Costs costs_for(const PlanOptions& o, int model_stages, bool apart) {
 
 Costs costs_for(const PlanOptions& o, const Schedule& plan) {
   const Lowering how = is_lowered_already(plan) ? plan.lowering : lowering_of(o, plan);
-  return costs_for(o, model_stages(plan), how.servers && plan.version_rule == VersionRule::Wave);
+  return costs_for(o, model_stages(plan),
+                   how.has_servers() && plan.version_rule == VersionRule::Wave);
 }
 
 VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& lowered) {
-  const double limit = o.sizes.memory_limit;
-  // The plan as typed comes first, so that errors count steps in the user's own rows.
-  if (!is_lowered(plan)) verify(plan, {.memory_limit = limit});
-  VerifyReport report = verify(lowered, {.send_slots = o.run.send_slots, .memory_limit = limit});
+  VerifyReport report =
+      prove(plan, lowered, {.send_slots = o.run.send_slots, .memory_limit = o.sizes.memory_limit});
   if (o.sizes.memory_bytes > 0) check_bytes(o, lowered);
   return report;
 }

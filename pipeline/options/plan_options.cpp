@@ -29,47 +29,52 @@ Fields of_files(PlanOptions& o) {
       {.name = "version_rule",
        .value = &o.version_rule,
        .argument = "RULE",
-       .doc = "newest, lag1 or wave: weight versions of a FILE with updates in mid-row",
+       .doc = "rule for the weight versions of a FILE with updates inside its rows: newest, lag1 "
+              "or wave",
        .choices = {"newest", "lag1", "wave"}},
   };
 }
 
 // Options of runs and of several pipelines.
 Fields of_runs(PlanOptions& o) {
-  const OptionField slots = {
-      .name = "send_slots",
-      .value = &o.run.send_slots,
-      .argument = "K",
-      .doc = "unreceived messages per ordered pair of workers; 0 = rendezvous",
-      .range = {0, 1 << 28},
-      .otherwise = "unbounded"};
+  const OptionField slots = {.name = "send_slots",
+                             .value = &o.run.send_slots,
+                             .argument = "K",
+                             .doc =
+                                 "largest number of unreceived messages per ordered pair of "
+                                 "workers; 0: a send waits for its receive",
+                             .range = {0, 1 << 28},
+                             .otherwise = "unbounded"};
   const Fields side_by_side = {
       {.name = "pipelines",
        .value = &o.pipelines,
        .argument = "N",
-       .doc = "pipelines side by side",
+       .doc = "number of parallel pipelines",
        .range = {1, 1 << 16}},
       {.name = "sync_method",
        .value = &o.sync_method,
        .argument = "HOW",
-       .doc = "how pipelines agree: allreduce; preduce, adpsgd or adpsgd-lockstep, which average "
-              "weights (pipedream); hetpipe, which pushes waves to servers (hetpipe); ps, whose "
-              "servers apply the gradient of each step (dp, gpipe, 1f1b and others with a flush)",
+       .doc = "how pipelines synchronize weights: allreduce sums gradients; preduce, adpsgd and "
+              "adpsgd-lockstep average weights (method pipedream); hetpipe pushes waves of updates "
+              "to servers (method hetpipe); ps lets servers apply the gradient of each step (dp, "
+              "gpipe, 1f1b and other methods with a flush)",
        .choices = {"allreduce", "preduce", "adpsgd", "adpsgd-lockstep", "hetpipe", "ps"},
-       .otherwise = "allreduce; of method hetpipe on several pipelines, hetpipe"},
+       .otherwise = "allreduce; hetpipe for method hetpipe on several pipelines"},
       staleness_field(o.staleness),
       {.name = "servers",
        .value = &o.run.servers,
        .argument = "S",
-       .doc = "of hetpipe and ps: servers that share every stage's weights evenly; each way takes "
-              "latency "
-              "+ weight_bytes / (S bandwidth), or, where costs lack one, half an all-reduce / S",
+       .doc = "for hetpipe and ps: number of servers, which hold equal shares of every stage's "
+              "weights; a push or a pull takes latency + weight_bytes / (S * bandwidth), or half "
+              "an all-reduce / S if the costs lack either of the two",
        .range = {1, 1 << 16}},
   };
   Fields policy = without(fields(o.policy), {"method", "seed"});
   for (OptionField& f : policy) {
     if (f.name != "overlap") continue;
-    f.doc = "averaging beside the next forward and backward also for P = 1, or of allreduce";
+    f.doc =
+        "average during the next forward and backward, also with --sync-period 1 or --sync-method "
+        "allreduce";
   }
   return joined(joined(joined(fields(static_cast<Stragglers&>(o.run)), {slots}), side_by_side),
                 policy);
@@ -80,7 +85,7 @@ Fields of_curvature(PlanOptions& o) {
           {.name = "factor_layers",
            .value = &o.factor_layers,
            .argument = "L",
-           .doc = "with --fill: layers with factors on each model stage",
+           .doc = "with --fill: number of layers with K-FAC factors on each model stage",
            .range = {1, INT16_MAX}},
           every_field(o.curvature_every),
           inverses_field(o.inverses)};
@@ -93,13 +98,12 @@ Fields of_output(PlanOptions& o) {
                             o.output = v;
                           }};
   return {
-      {.name = "lowered", .value = &o.lowered, .doc = "with communication, reductions and updates"},
+      {.name = "lowered", .value = &o.lowered, .doc = "include messages, reductions and updates"},
       {.name = "format",
        .value = &o.format,
        .argument = "WHAT",
-       .doc =
-           "grid, csv, json, svg, pdf, html or trace; of schedule also torch: CSV that PyTorch's "
-           "pipelining runtime executes",
+       .doc = "output format: grid, csv, json, svg, pdf, html or trace; hetu schedule also writes "
+              "torch, a CSV that PyTorch's pipelining runtime executes",
        .choices = {"grid", "csv", "json", "svg", "pdf", "html", "trace", "torch"},
        .otherwise = "by the suffix of -o, else grid"},
       {.name = "style",
@@ -112,9 +116,8 @@ Fields of_output(PlanOptions& o) {
       {.name = "output",
        .value = output,
        .argument = "FILE",
-       .doc =
-           "writes there in place of standard output; the suffix chooses the format: .txt, .csv, "
-           ".json, .svg, .pdf or .html",
+       .doc = "file to write instead of standard output; the suffix chooses the format: .txt, "
+              ".csv, .json, .svg, .pdf or .html",
        .flag = "-o"},
   };
 }
@@ -127,15 +130,21 @@ Fields fields(CostOptions& c) {
   };
   return {
       time("forward", c.forward, "F", "time of a forward, per worker and micro-batch"),
-      time("backward", c.backward, "B", "time of a full backward; alone, both gradients take half"),
+      time("backward", c.backward, "B",
+           "time of a full backward; each of its two gradients takes half"),
       time("input_grad", c.input_grad, "B", "time of the input gradient, in place of --backward"),
       time("weight_grad", c.weight_grad, "W",
            "time of the weight gradient, in place of --backward"),
       time("recompute", c.recompute, "R", "time of a recompute"),
       time("update", c.update, "T", "time of an update"),
-      time("allreduce", c.allreduce, "T", "time of a reduction, per gradient group of a stage"),
-      time("latency", c.latency, "C", "of every edge between different workers"),
-      {.name = "bytes", .value = &c.bytes, .argument = "N", .doc = "message size", .otherwise = ""},
+      time("allreduce", c.allreduce, "T",
+           "time of a gradient all-reduce, per gradient bucket of a stage"),
+      time("latency", c.latency, "C", "latency of every message between two workers"),
+      {.name = "bytes",
+       .value = &c.bytes,
+       .argument = "N",
+       .doc = "size of a message in bytes",
+       .otherwise = ""},
       {.name = "bandwidth",
        .value = &c.bandwidth,
        .argument = "X",
@@ -144,17 +153,17 @@ Fields fields(CostOptions& c) {
       {.name = "costs",
        .value = &c.costs,
        .argument = "FILE",
-       .doc = "times in ms per stage: JSON, a CSV of measured blocks, or a trace"},
+       .doc = "file with times in ms per stage: JSON, a CSV of measured blocks, or a trace"},
       {.name = "micro_batch_size",
        .value = &c.table.micro_batch_size,
        .argument = "B",
-       .doc = "which row of a CSV of blocks",
+       .doc = "samples per micro-batch; selects the row of a CSV of blocks",
        .range = kAny,
        .otherwise = ""},
       {.name = "blocks_per_stage",
        .value = &c.table.blocks_per_stage,
        .argument = "N",
-       .doc = "how many blocks of that CSV make a stage",
+       .doc = "number of blocks of that CSV in each stage",
        .range = kAny,
        .otherwise = ""},
   };
@@ -173,8 +182,8 @@ Fields fields(PlanOptions& o) {
       .value = limit,
       .argument = "A",
       .doc =
-          "bound to keep per worker, for methods that choose by costs, and to "
-          "prove: in micro-batches, or bytes with KiB, MiB, GiB"};
+          "memory limit per worker, in micro-batches of activations, or in bytes with KiB, MiB or "
+          "GiB; the plan is proved to stay within it, and methods that choose by costs observe it"};
   Fields all = joined(fields(o.sizes), of_files(o));
   all = joined(joined(std::move(all), fields(o.costs)),
                {speed_field(o.speed), partition_field(o.partition)});
@@ -200,33 +209,33 @@ void check_plan_options(const PlanOptions& o) {
             "{} is for --sync-method preduce, not {}", f.within != nullptr ? f.within : flag_of(f),
             o.sync_method);
   require(!o.has("overlap") || !is_of_servers(o.sync_method),
-          "--overlap is for pipelines that average; those of --sync-method {} push to servers "
-          "beside all else",
+          "--overlap is for pipelines that average weights; --sync-method {} always overlaps its "
+          "pushes to servers",
           o.sync_method);
   PlanOptions unused;
   for (const OptionField& f : without(of_curvature(unused), {"fill"}))
-    require(!o.has(f.name.c_str()) || !o.fill.empty(), "{} is of K-FAC's work, which --fill adds",
-            flag_of(f));
+    require(!o.has(f.name.c_str()) || !o.fill.empty(),
+            "{} applies only to K-FAC's work; add --fill", flag_of(f));
   require(!(o.has("backward") && (o.has("input_grad") || o.has("weight_grad"))),
-          "--backward and --input-grad or --weight-grad exclude each other");
+          "--backward can't be combined with --input-grad or --weight-grad");
   const bool times = o.has("forward") || o.has("backward") || o.has("input_grad") ||
                      o.has("weight_grad") || o.has("recompute");
   require(o.costs.costs.empty() || !times,
-          "--costs and --forward, --backward, --input-grad, --weight-grad or --recompute exclude "
-          "each other");
+          "--costs can't be combined with --forward, --backward, --input-grad, --weight-grad or "
+          "--recompute");
 }
 
 OptionField group_log_field(std::string& path) {
   return {.name = "group_log",
           .value = &path,
           .argument = "FILE",
-          .doc = "writes who averages with whom and when (hetu timeline --groups)"};
+          .doc = "file for the log of averaging groups, which hetu timeline --groups draws"};
 }
 
 void check_group_log(const std::string& path, const PlanOptions& o) {
   output_format("", path, {{"log", {".jsonl", ".json"}}}, "--group-log");
   require(path.empty() || averages_in_groups(o),
-          "--group-log: --sync-method {} has no groups; preduce, adpsgd and adpsgd-lockstep have",
+          "--group-log: --sync-method {} has no groups; use preduce, adpsgd or adpsgd-lockstep",
           o.sync_method);
 }
 

@@ -51,8 +51,8 @@ struct PlanOptions {
   int pipelines = 1;
   /// if not set, hetpipe for plans with wave versions on several pipelines
   std::string sync_method = "allreduce";
-  int staleness = Lowering().staleness;  ///< staleness bound D of hetpipe
-  groups::Options policy = {};           ///< for sync methods that average in groups
+  int staleness = 0;            ///< staleness bound D of hetpipe
+  groups::Options policy = {};  ///< for sync methods that average in groups
   std::string fill = {};  ///< rule of K-FAC's work, see pipeline/fill/curvature.h; "": no such work
   int factor_layers = 1;  ///< layers with factors on each model stage
   std::string inverses = inverse_makers_name(InverseMakers::Owners);

@@ -85,10 +85,10 @@ std::string mark_texts(const std::vector<Mark>& marks) {
 }
 
 void check_grid(const GridOptions& options, int workers) {
-  require(options.columns >= 20, "a grid of {} columns; at least 20 are needed", options.columns);
+  require(options.columns >= 20, "a grid needs at least 20 columns, got {}", options.columns);
   for (const Mark& mark : options.marks) {
     require(mark.worker >= 0 && mark.worker < workers,
-            "mark: worker {}; the grid has workers 0 to {}", mark.worker, workers - 1);
+            "mark: there is no worker {}; the grid has workers 0 to {}", mark.worker, workers - 1);
   }
 }
 

@@ -169,7 +169,8 @@ Area Layout::block_place(const Mark& mark) const {
   // Blocks of the main lane come first, in order.
   if (mark.index >= 0) {
     require(mark.index < static_cast<int>(main.size()),
-            "mark: instruction {} of worker {}; it has {} in the picture, counted from 0",
+            "mark: there is no instruction {} of worker {}; the figure shows {} of them, counted "
+            "from 0",
             mark.index, mark.worker, main.size());
     return box(row.blocks[mark.index]);
   }
@@ -187,7 +188,8 @@ void Layout::add_marks() {
     const Mark& mark = options_.marks[i];
     require(mark.row_set < sets_.size() && mark.worker >= 0 &&
                 mark.worker < facts_[mark.row_set].usage.workers,
-            "mark: worker {} of row set {}; the picture has {} row sets, each with its own workers",
+            "mark: there is no worker {} in row set {}; the figure has {} row sets, each with its "
+            "own workers",
             mark.worker, mark.row_set, sets_.size());
     Area place = block_place(mark);
     const double grow = std::max(1.2, (7 - place.width) / 2);

@@ -88,7 +88,7 @@ class GroupsLayout {
       y_ += 24;
     }
     for (const int stage : stages_of(log_, window_.stages)) add_stage(stage);
-    require(drawn_ > 0, "no group closed between {} and {} us; the log goes from {} to {}",
+    require(drawn_ > 0, "no group closed between {} and {} us; the log covers {} to {} us",
             window_.from_us, window_.to_us, log_.front().closed_us, log_.back().closed_us);
     add_axis();
     add_key();
@@ -227,7 +227,7 @@ std::string met_table(const std::vector<Decision>& log, int pipelines) {
   for (const Decision& d : log)
     for (const int a : d.members)
       for (const int b : d.members) ++met[a][b];
-  std::string text = "updates averaged together, all stages (with itself: all)\n        ";
+  std::string text = "updates averaged together, over all stages (diagonal: all updates)\n        ";
   for (int p = 0; p < pipelines; ++p) text += fmt::format("{:>7}", p);
   for (int a = 0; a < pipelines; ++a) {
     text += fmt::format("\n{:>8}", a);

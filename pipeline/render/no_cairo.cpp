@@ -9,8 +9,8 @@ std::string render_pdf(const std::vector<TimelineRowSet>&, const SvgOptions&) { 
 std::string pdf_of(const Figure&) {
   fail(
       Code::Unsupported,
-      "this build has no PDF: it was made without cairo (package libcairo2-dev); SVG and HTML need "
-      "nothing");
+      "this build can't write PDF, because it was built without cairo (package libcairo2-dev); use "
+      "SVG or HTML");
 }
 
 }  // namespace hetu

@@ -85,7 +85,8 @@ Facts facts_of(const TimelineRowSet& set) {
     const auto [at, added] = begin.try_emplace(e.step, e.start_us);
     if (!added) at->second = std::min(at->second, e.start_us);
   }
-  require(!begin.empty(), "a profile begins at the first worker's first forward; '{}' has none",
+  require(!begin.empty(),
+          "a profile starts at the first forward of worker 0, but '{}' has no such forward",
           set.title);
   for (const auto& [step, start] : begin) facts.begin.push_back(start);
   facts.origin = facts.begin.front();
@@ -223,7 +224,7 @@ Figure ProfileLayout::build() {
   }
   require(!facts.empty() && span_us_ > 0, "nothing to draw: {} row sets without any time",
           sets_.size());
-  require(options_.marks.empty(), "the profile style shows no marks; choose the timeline");
+  require(options_.marks.empty(), "the profile style can't show marks; use the timeline style");
   out_.looks = &profile_looks();
   out_.unit = resolve_unit(options_.unit, span_us_);
   out_.origin_us = facts.front().origin;

@@ -154,8 +154,9 @@ std::pair<int, int> marked_columns(const Mark& mark, const std::vector<TraceEven
                                    const std::vector<std::size_t>& row, const TimeScale& scale) {
   if (mark.index >= 0) {
     require(mark.index < static_cast<int>(row.size()),
-            "mark: instruction {} of worker {}; it has {} in the grid, counted from 0", mark.index,
-            mark.worker, row.size());
+            "mark: there is no instruction {} of worker {}; the grid shows {} of them, counted "
+            "from 0",
+            mark.index, mark.worker, row.size());
     return columns_of(events[row[mark.index]], scale);
   }
   for (const std::size_t i : row) {

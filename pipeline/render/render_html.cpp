@@ -131,7 +131,8 @@ int SetWriter::marked(const Mark& mark) const {
   const auto& main = facts_.main[mark.worker];
   if (mark.index >= 0) {
     require(mark.index < static_cast<int>(main.size()),
-            "mark: instruction {} of worker {}; it has {} in the picture, counted from 0",
+            "mark: there is no instruction {} of worker {}; the figure shows {} of them, counted "
+            "from 0",
             mark.index, mark.worker, main.size());
     return begin_[mark.worker] + mark.index;
   }
@@ -216,7 +217,8 @@ std::string HtmlWriter::marks_json() const {
   return array_of(options_.marks, [&](const Mark& mark) {
     require(mark.row_set < sets_.size() && mark.worker >= 0 &&
                 mark.worker < writers_[mark.row_set].facts().usage.workers,
-            "mark: worker {} of row set {}; the picture has {} row sets, each with its own workers",
+            "mark: there is no worker {} in row set {}; the figure has {} row sets, each with its "
+            "own workers",
             mark.worker, mark.row_set, sets_.size());
     const SetWriter& set = writers_[mark.row_set];
     return fmt::format(R"({{"set":{},"worker":{},"event":{},"time":{},"text":{}}})", mark.row_set,
@@ -239,9 +241,9 @@ std::vector<std::string> HtmlWriter::notes() const {
     }
   }
   if (both_ways)
-    notes.push_back("bar on top: runs down the workers; below: up");
+    notes.push_back("bar at the top: runs down the workers; at the bottom: runs up");
   else if (several)
-    notes.push_back("bar on top: the worker's first stage; below: its last");
+    notes.push_back("bar at the top: the worker's first stage; at the bottom: its last stage");
   if (peaks) notes.push_back("peak: activations held at once, in micro-batches");
   return notes;
 }

@@ -28,8 +28,8 @@ class OrderGrid {
     for (const Mark& mark : options.marks) {
       const auto length = static_cast<int>(rows_[mark.worker].size());
       require(mark.index >= 0 && mark.index < length,
-              "mark: instruction {} of worker {}; it has {}, counted from 0", mark.index,
-              mark.worker, length);
+              "mark: there is no instruction {} of worker {}; it has {} of them, counted from 0",
+              mark.index, mark.worker, length);
     }
   }
   std::string text() const {

@@ -148,8 +148,8 @@ Usage usage_of(const std::vector<TraceEvent>& events) {
 
 TimeUnit resolve_unit(const TimeUnit& unit, double span_us) {
   if (!unit.name.empty()) {
-    require(std::isfinite(unit.us) && unit.us > 0, "time unit '{}': {} us; must be > 0", unit.name,
-            unit.us);
+    require(std::isfinite(unit.us) && unit.us > 0,
+            "time unit '{}' must be longer than 0 us, got {}", unit.name, unit.us);
     return unit;
   }
   if (span_us >= 5e6) return {"s", 1e6};

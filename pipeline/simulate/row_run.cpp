@@ -30,12 +30,13 @@ RowRun::RowRun(const Progress& progress, const Costs& costs, const SimulateOptio
       end_((index_.size() + progress.collectives().size()) * pipelines_, kOpen),
       queues_(workers_) {
   require(options.send_slots == kUnboundedSlots,
-          "pipelines that go each at its own pace are simulated with unbounded send slots, got {}",
+          "pipelines that run at their own pace can be simulated only with unbounded send slots, "
+          "got {}",
           options.send_slots);
   for (int p = 0; p < index_.size(); ++p) {
     require(!index_.at(p).with_next,
-            "pipelines that go each at its own pace are simulated without pairs that run as one; "
-            "{} is in one",
+            "pipelines that run at their own pace can't be simulated with pairs that run as one; "
+            "{} is in such a pair",
             index_.describe(p));
     if (is_collective(index_.at(p).kind))
       queues_[index_.worker_of(p)].push_back(progress.collective_at(p));

@@ -18,7 +18,7 @@ class ServerRun : RowRun {
       : RowRun(progress, costs, options),
         latency_(costs.link.latency),
         servers_(options.servers),
-        staleness_(index_.schedule().lowering.staleness),
+        staleness_(index_.schedule().lowering.staleness()),
         waits_(static_cast<std::size_t>(workers_) * pipelines_, kNowhere),
         copies_(static_cast<std::size_t>(index_.graph().stages()) * pipelines_),
         pulls_(index_.graph().stages()),

@@ -8,7 +8,7 @@
 
 namespace hetu {
 
-/// Simulates a plan with lowering.servers; see simulate(). The model is this:
+/// Simulates a plan with lowering.has_servers(); see simulate(). The model is this:
 /// - A PUSH leaves at once and does not delay its row. The pull of the wave is requested together
 ///   with the push, so its answer may arrive while the micro-batches before the PULL run. A row
 ///   waits at a PULL until the answer has arrived.

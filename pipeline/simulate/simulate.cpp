@@ -203,7 +203,7 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
   check_costs(costs, schedule, pipelines);
   check_stragglers(options, schedule.lowering.pipelines,
                    static_cast<int>(schedule.workers.size()) * schedule.lowering.pipelines);
-  if (schedule.lowering.servers) return simulate_servers(schedule, costs, options);
+  if (schedule.lowering.has_servers()) return simulate_servers(schedule, costs, options);
   const PlanIndex index(schedule);
   Progress progress(index, options.send_slots, pipelines);
   Simulator simulator(progress, costs, options);
@@ -220,7 +220,7 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
 int ample_send_slots(const Schedule& lowered, const Costs& costs) {
   constexpr double kSame = 1 + 1e-9;
   const PlanIndex index(lowered);
-  const int together = lowered.lowering.servers ? 1 : lowered.lowering.pipelines;
+  const int together = lowered.lowering.has_servers() ? 1 : lowered.lowering.pipelines;
   const auto makespan = [&](int slots) {
     Progress progress(index, slots, together);
     const SimulateOptions without_stragglers;

@@ -13,8 +13,8 @@ namespace hetu {
 
 /// Simulates a compute-only or lowered plan on schedule.lowering.pipelines pipelines. Messages take
 /// time whether the plan is lowered or not. Reductions and updates exist only in a lowered plan.
-/// With lowering.servers each pipeline goes at its own pace (server_run.h). Otherwise the pipelines
-/// run together.
+/// With lowering.has_servers() each pipeline goes at its own pace (server_run.h). Otherwise the
+/// pipelines run together.
 ///
 /// Throws Plan if the plan can't run or the audit of verify refuses it. Throws InvalidArgument if
 /// costs or options don't fit the plan. Completeness is not checked here; verify() does that.

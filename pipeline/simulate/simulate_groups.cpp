@@ -126,16 +126,15 @@ class GroupRun : RowRun {
 void check_plan(const PlanIndex& index) {
   const Schedule& schedule = index.schedule();
   require(schedule.lowering.pipelines >= 2,
-          "groups need at least 2 pipelines side by side, got {}; see --pipelines",
-          schedule.lowering.pipelines);
+          "groups need at least 2 pipelines, got {}; set --pipelines", schedule.lowering.pipelines);
   std::vector<int> averages(index.workers(), 0);
   for (int p = 0; p < index.size(); ++p)
     if (index.at(p).kind == Kind::PartialReduce) ++averages[index.worker_of(p)];
   const int micros = total_micros(schedule);
   for (const int n : averages) {
     require(n == micros && schedule.version_rule == VersionRule::Newest,
-            "groups average after every backward of every stage, as pipedream updates; '{}' does "
-            "so {} times in {} micro-batches",
+            "groups need an average after every backward of every stage, as pipedream updates; "
+            "'{}' averages {} times in {} micro-batches",
             schedule.method, n, micros);
   }
 }

@@ -233,7 +233,7 @@ class Auditor {
            index_.describe(position));
     if (const int part = sums_are_planned_ ? missing_sum(i.stage) : -1; part >= 0) {
       const int since = std::max(s.last_gradient, s.last_update);
-      fail(Code::Plan, "{} comes before the gradient is whole:\n  {} needs {}{}", to_string(i),
+      fail(Code::Plan, "{} comes before the gradient is complete:\n  {} needs {}{}", to_string(i),
            index_.describe(position), sum_of(i.stage, part),
            since < 0 ? "" : " after " + to_string(index_.at(since)));
     }
@@ -244,8 +244,9 @@ class Auditor {
       fail(Code::Plan,
            "{} comes before the scalars are reduced:\n  {} needs REDUCE_SCALARS after {}",
            to_string(i), index_.describe(position), to_string(index_.at(summed)));
-    if (schedule_.lowering.average_weights && s.last_average < s.last_update)
-      fail(Code::Plan, "{} comes before the weights of the one before are averaged:\n  {}\n  {}",
+    if (schedule_.lowering.averages() && s.last_average < s.last_update)
+      fail(Code::Plan,
+           "{} comes before the weights of the previous update are averaged:\n  {}\n  {}",
            to_string(i), index_.describe(s.last_update), index_.describe(position));
     waves_.update(position, s.updates);
     s.last_update = update_at_ = position;
@@ -257,7 +258,7 @@ class Auditor {
   void average(const Instr& i, int position) {
     StageState& s = stages_[i.stage];
     if (s.last_average >= s.last_update)
-      fail(Code::Plan, "{} has no update since the last one:\n  {}", to_string(i),
+      fail(Code::Plan, "{} has no new update to average:\n  {}", to_string(i),
            index_.describe(position));
     s.last_average = position;
   }
@@ -265,12 +266,13 @@ class Auditor {
   // A version rule by micro-batches fixes the number of micro-batches that an update applies. Waves
   // fix it, too.
   void check_share(const Instr& i, int position) {
-    if (schedule_.version_rule == VersionRule::Newest && !schedule_.lowering.servers) return;
+    if (schedule_.version_rule == VersionRule::Newest && !schedule_.lowering.has_servers()) return;
     const int share = micros_per_update(schedule_);
     const StageState& s = stages_[i.stage];
     if (s.backwards == s.updates * share) return;
     fail(Code::Plan,
-         "{} makes version {} of {} backward(s); its {} wants one per {} micro-batch(es):\n  {}",
+         "{} makes version {} after {} backward(s), but its {} requires one per {} "
+         "micro-batch(es):\n  {}",
          to_string(i), s.updates, s.backwards,
          updates_at_servers(schedule_) ? "step" : "version rule", share, index_.describe(position));
   }
@@ -296,14 +298,14 @@ class Auditor {
     int& known = applied_by_[micro];
     if (known >= 0 && known != update)
       fail(Code::Plan,
-           "{} goes into update {} of its stage, but another gradient of micro-batch {} into {}:"
-           "\n  {}",
+           "{} goes into update {} of its stage, but another gradient of micro-batch {} goes into "
+           "update {}:\n  {}",
            to_string(i), update, micro, known, index_.describe(position));
     known = update;
   }
 
   [[noreturn]] void doubled(int first, int second) const {
-    fail(Code::Plan, "{} is doubled, with no update between:\n  {}\n  {}",
+    fail(Code::Plan, "{} occurs twice without an update in between:\n  {}\n  {}",
          to_string(index_.at(second)), index_.describe(first), index_.describe(second));
   }
 
@@ -315,7 +317,7 @@ class Auditor {
   }
 
   [[noreturn]] void unused(int position) const {
-    fail(Code::Plan, "{} sums for no update:\n  {} has none after it",
+    fail(Code::Plan, "{} is not followed by an update:\n  {} has no UPDATE after it",
          to_string(index_.at(position)), index_.describe(position));
   }
 
@@ -330,9 +332,8 @@ class Auditor {
     const int allowed = schedule_.most_versions;
     if (allowed > 0 && alive > allowed)
       fail(Code::Plan,
-           "plan keeps {} weight versions alive where {} allowed (a version rule states more):\n  "
-           "{} "
-           "with {} micro-batch(es) between forward and backward",
+           "plan keeps {} weight versions alive where {} allowed (set a version rule to allow "
+           "more):\n  {} with {} micro-batch(es) between forward and backward",
            alive, allowed == 1 ? "1 is" : fmt::format("{} are", allowed), index_.describe(position),
            s.now.live_copies);
   }

@@ -85,7 +85,7 @@ std::string line_of(const Progress& progress, const Edges& edges, int worker, in
                                  [&](const WaitsFor& e) { return e.to == next; });
   const std::string what =
       at < index.row_end(worker) ? to_string(index.at(at)) : std::string("the end of the row");
-  return fmt::format("\n  worker {} stands at step {}: {} waits for {}", worker,
+  return fmt::format("\n  worker {} is at step {}: {} waits for {}", worker,
                      at - index.row_begin(worker), what, to_string(index.at(edge->named)));
 }
 

@@ -38,8 +38,8 @@ FactorAudit::Layer& FactorAudit::layer_of(int position, int layer) {
   const Instr& i = index_.at(position);
   std::vector<Layer>& layers = stages_[i.stage].layers;
   if (layer >= static_cast<int>(layers.size()))
-    fail(Code::Plan, "{} is of layer {}, but {} of stage {} have factors:\n  {}", to_string(i),
-         layer, layers.size(), i.stage, index_.describe(position));
+    fail(Code::Plan, "{0} is for layer {1}, but stage {3} has {2} layer(s) with factors:\n  {4}",
+         to_string(i), layer, layers.size(), i.stage, index_.describe(position));
   return layers[layer];
 }
 
@@ -93,13 +93,13 @@ void FactorAudit::curvature(int position) {
   if (f.inverted || f.synced)
     fail(Code::Plan, "{} comes after the {} was {}:\n  {}", to_string(i),
          factor_name(i.part, inputs),
-         f.inverted ? "inverted, and before the layer's other one is" : "summed",
+         f.inverted ? "inverted, but before the layer's other factor is" : "summed",
          index_.describe(position));
   if (f.step >= 0 && f.step != step)
-    fail(Code::Plan, "{} is of step {}, but the {} holds micro-batches of step {}:\n  {}",
+    fail(Code::Plan, "{} belongs to step {}, but the {} holds micro-batches of step {}:\n  {}",
          to_string(i), step, factor_name(i.part, inputs), f.step, index_.describe(position));
   if (const auto [known, fresh] = f.seen.try_emplace(i.micro, position); !fresh)
-    fail(Code::Plan, "{} is doubled:\n  {}\n  {}", to_string(i), index_.describe(known->second),
+    fail(Code::Plan, "{} occurs twice:\n  {}\n  {}", to_string(i), index_.describe(known->second),
          index_.describe(position));
   f.step = step;
   ++f.pieces;
@@ -114,7 +114,7 @@ void FactorAudit::check_whole(const Layer& layer, int number, bool inputs, int p
   const Factor& f = layer.of(inputs);
   const int wanted = f.step < 0 ? 1 : micros_here(i.stage, f.step);
   if (f.pieces < wanted)
-    fail(Code::Plan, "{} comes before the {} is whole: {} of {} micro-batches are in it:\n  {}",
+    fail(Code::Plan, "{} comes before the {} is complete: it has {} of {} micro-batches:\n  {}",
          to_string(i), factor_name(number, inputs), f.pieces,
          f.step < 0 ? "a step's" : std::to_string(wanted), index_.describe(position));
 }
@@ -125,15 +125,16 @@ void FactorAudit::sync(int position) {
   Layer& layer = layer_at(position);
   Factor& f = layer.of(inputs);
   if (!reductions_.syncs_factors(i.stage))
-    fail(Code::Plan, "{} sums over one copy of its stage:\n  {}", to_string(i),
+    fail(Code::Plan, "{} is not needed, because its stage has only one copy:\n  {}", to_string(i),
          index_.describe(position));
   check_whole(layer, i.part, inputs, position);
-  if (f.synced) fail(Code::Plan, "{} is doubled:\n  {}", to_string(i), index_.describe(position));
+  if (f.synced) fail(Code::Plan, "{} occurs twice:\n  {}", to_string(i), index_.describe(position));
   f.synced = true;
   const int other = summed_.other(reductions_.group(i), index_.worker_of(position), f.step);
   if (other != f.step)
     fail(Code::Plan,
-         "{} sums micro-batches of step {}, another copy of the stage those of step {}:\n  {}",
+         "{} sums micro-batches of step {}, but another copy of the stage sums those of step {}:\n "
+         " {}",
          to_string(i), f.step, other, index_.describe(position));
 }
 
@@ -146,8 +147,8 @@ void FactorAudit::check_invertible(Layer& layer, int number, int position) const
            to_string(i), factor_name(number, inputs), index_.describe(position));
   }
   if (layer.a.step != layer.b.step)
-    fail(Code::Plan, "{} is of factors of steps {} and {}:\n  {}", to_string(i), layer.a.step,
-         layer.b.step, index_.describe(position));
+    fail(Code::Plan, "{} combines factors of two steps, {} and {}:\n  {}", to_string(i),
+         layer.a.step, layer.b.step, index_.describe(position));
 }
 
 // Returns true for an inversion or a gather of the cycle before the first one, which does not
@@ -171,14 +172,14 @@ void FactorAudit::inversion(int position, int updates) {
     layer_at(position);  // throws Plan
   if (numbers.empty())
     fail(Code::Plan,
-         "{} is of round {}, in which this copy has none of the {} layers of stage {} with "
-         "factors:\n  {}",
+         "{} is for round {}, in which this copy inverts none of the {} layers with factors of "
+         "stage {}:\n  {}",
          to_string(i), i.part, reductions_.factor_layers(i.stage), i.stage,
          index_.describe(position));
   for (const int number : numbers) {
     Layer& layer = layer_of(position, number);
     if (layer.of(mine).inverted)
-      fail(Code::Plan, "{} is doubled:\n  {}", to_string(i), index_.describe(position));
+      fail(Code::Plan, "{} occurs twice:\n  {}", to_string(i), index_.describe(position));
     check_invertible(layer, number, position);
     layer.of(mine).inverted = true;
     const bool both = layer.of(!mine).inverted;
@@ -194,7 +195,7 @@ void FactorAudit::gather(int position, int updates) {
   const Instr& i = index_.at(position);
   const auto [first, end] = reductions_.layers_of(i.stage, i.part);
   if (reductions_.copies_sharing_inversions(i.stage) == 1 || first >= end)
-    fail(Code::Plan, "{}: copies of stage {} share the inversions of {} round(s):\n  {}",
+    fail(Code::Plan, "{}: the copies of stage {} share inversions in {} round(s) only:\n  {}",
          to_string(i), i.stage,
          reductions_.copies_sharing_inversions(i.stage) == 1 ? 0 : reductions_.rounds(i.stage),
          index_.describe(position));
@@ -224,8 +225,8 @@ void FactorAudit::renew(int position, int number, int updates) {
   const int other = renewed_.other(model_stage << 16 | number, index_.worker_of(position), updates);
   if (other != updates)
     fail(Code::Plan,
-         "{}: inverses of layer {} are new in step {}, those of another copy of the stage in step "
-         "{}:\n  {}",
+         "{}: the inverses of layer {} change in step {}, but those of another copy of the stage "
+         "in step {}:\n  {}",
          to_string(i), number, updates, other, index_.describe(position));
 }
 

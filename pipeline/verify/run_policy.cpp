@@ -18,7 +18,8 @@ std::vector<Instr> fullest_row(const Schedule& plan, int worker) {
 void check_run_policy(const Schedule& plan) {
   if (plan.run_policy == RunPolicy::AsPlanned) return;
   if (plan.most_versions != 1)
-    fail(Code::Plan, "a run policy is for plans of one weight version, not {}", plan.most_versions);
+    fail(Code::Plan, "a run policy is for plans with one weight version, not {}",
+         plan.most_versions);
   for (std::size_t w = 0; w < plan.workers.size(); ++w) {
     Instr recompute{.stage = -1};
     for (const Instr& i : unroll(plan.workers[w])) {

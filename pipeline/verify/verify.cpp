@@ -196,7 +196,7 @@ class Contents {
       const auto [least, most] = least_and_most();
       if (least.lacking < most.lacking) i = least.first;
       if (most.present == 1 && most.micro != least.micro)
-        more = fmt::format("\n  {}, all there is of micro-batch {}",
+        more = fmt::format("\n  {} is the only instruction of micro-batch {}",
                            index_.describe(index_.find(most.last_present)), most.micro);
     }
     fail(Code::Plan, "plan is incomplete: {} is missing:\n  worker {} never runs {}{}",

@@ -24,11 +24,10 @@ void WaveAudit::forward(int position, int version) {
   if (!how_.servers) return;
   const int pulled = version / wave_, pulls = stages_[i.stage].pulls;
   if (pulled > pulls)
-    fail(
-        Code::Plan,
-        "{} uses weight version {}, which has wave {} in it, but only {} pull(s) of its stage came "
-        "before it:\n  {}",
-        to_string(i), version, pulled - 1, pulls, index_.describe(position));
+    fail(Code::Plan,
+         "{} uses weight version {}, which contains wave {}, but only {} pull(s) of its stage came "
+         "before it:\n  {}",
+         to_string(i), version, pulled - 1, pulls, index_.describe(position));
   const auto others = std::max(std::int64_t{0}, least_clock(how_.staleness, pulled));
   global_ = std::max(global_, before - wave_ * static_cast<int>(others));
 }
@@ -47,7 +46,8 @@ void WaveAudit::push(int position, int updates) {
   const int whole = (s.pushes + 1) * wave_;
   if (updates != whole)
     fail(Code::Plan,
-         "{} of wave {} comes after {} update(s) of its stage, where {} make it whole:\n  {}",
+         "{} of wave {} comes after {} update(s) of its stage, but the wave is complete after "
+         "{}:\n  {}",
          to_string(index_.at(position)), s.pushes, updates, whole, index_.describe(position));
   ++s.pushes;
   s.last_push = position;
@@ -80,7 +80,8 @@ void WaveAudit::finish(VerifyReport& report) const {
 void WaveAudit::check_servers(int position) const {
   if (!how_.servers)
     fail(Code::Plan,
-         "{} is for pipelines that meet at servers, and those of this plan do not:\n  {}",
+         "{} needs pipelines that share weights through servers, and those of this plan don't:\n  "
+         "{}",
          to_string(index_.at(position)), index_.describe(position));
 }
 

@@ -66,7 +66,7 @@ class Arithmetic:
         refuse_numpy(function.__name__, dir(Arithmetic))
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        self.graph.refuse(f"{self!r} is computed when the graph runs; while the graph is built there is no array of it")
+        self.graph.refuse(f"{self!r} is computed when the graph runs; it has no array while the graph is built")
 
     # -- operands ----------------------------------------------------------------------------------------------------
 
@@ -75,12 +75,12 @@ class Arithmetic:
         if isinstance(other, Arithmetic):
             return other  # type: ignore[return-value]
         if not isinstance(other, numbers.Real):
-            self.graph.refuse(f"{op}: beside {self!r} stands {kind_of(other)}; a Value or a number is right")
+            self.graph.refuse(f"{op}: the operand beside {self!r} must be a Value or a number, got {kind_of(other)}")
         if self.dtype == "float32":
             return self.graph.number(other, op)
         if self.dtype == "int32" and float(other).is_integer() and abs(float(other)) <= _EXACT:
             return self.graph.number(other, op).cast("int32")
-        self.graph.refuse(f"{op}: beside {self!r} stands the number {other}; use .cast(\"float32\")")
+        self.graph.refuse(f"{op}: {self!r} can't be combined with the number {other}; use .cast(\"float32\")")
 
     def _two(self, op: str, other: Any, swapped: bool = False) -> Value:
         operand = self._operand(other, op)
@@ -136,9 +136,9 @@ class Arithmetic:
         """Multiplies matrices: [..., m, k] @ [k, n] or [..., k, n]. Leading axes broadcast. [k] on the left is a row, on
         the right a column."""
         if not isinstance(other, Arithmetic):
-            self.graph.refuse(f"@: beside {self!r} stands {kind_of(other)}; a Value is right")
+            self.graph.refuse(f"@: the operand beside {self!r} must be a Value, got {kind_of(other)}")
         if self.ndim == 0 or other.ndim == 0:
-            self.graph.refuse(f"@: {self!r} and {other!r} must each have an axis or more; * multiplies by a number")
+            self.graph.refuse(f"@: {self!r} and {other!r} must each have at least one axis; use * to multiply by a number")
         if other.ndim == 1:
             return (self @ other.unsqueeze(1)).squeeze(-1)
         if self.ndim == 1:
@@ -150,10 +150,10 @@ class Arithmetic:
         return self.graph.apply("matmul", sides)
 
     def __rmatmul__(self, other: Any) -> Value:
-        self.graph.refuse(f"@: beside {self!r} stands {kind_of(other)}; a Value is right")
+        self.graph.refuse(f"@: the operand beside {self!r} must be a Value, got {kind_of(other)}")
 
     def __mod__(self, other: Any) -> Value:
-        self.graph.refuse(f"{self!r}: values have + - * / ** and @, no % and no //")
+        self.graph.refuse(f"{self!r}: values support + - * / ** and @, but not % and //")
 
     __rmod__ = __floordiv__ = __rfloordiv__ = __mod__
 
@@ -195,7 +195,7 @@ class Arithmetic:
                           "(choose between values with hetu.where)")
 
     def __float__(self, *_: Any) -> float:
-        self.graph.refuse(f"{self!r} is computed when the graph runs; it is no number while the graph is built")
+        self.graph.refuse(f"{self!r} is computed when the graph runs; it is not a number while the graph is built")
 
     __int__ = __index__ = __round__ = __float__  # type: ignore[assignment]
 
@@ -215,11 +215,11 @@ class Arithmetic:
         return index(self, key)  # type: ignore[arg-type]
 
     def __setitem__(self, key: Any, _: Any) -> None:
-        self.graph.refuse(f"{self!r} is what an operator computes, and is not written to; hetu.where chooses between "
-                          "values, hetu.concat joins parts")
+        self.graph.refuse(f"{self!r} is the result of an operator and can't be changed; use hetu.where to choose between "
+                          "values, or hetu.concat to join parts")
 
     def __contains__(self, _: Any) -> bool:
-        self.graph.refuse(f"{self!r} is computed when the graph runs: what it holds is not known while the graph is built")
+        self.graph.refuse(f"{self!r} is computed when the graph runs: its elements are not known while the graph is built")
 
     # -- shapes ------------------------------------------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class Arithmetic:
         """Removes an axis of length 1."""
         at = self._axis(axis, "squeeze")
         if self.shape[at] != 1:
-            self.graph.refuse(f"squeeze: axis {axis} of {self!r} has another length than 1")
+            self.graph.refuse(f"squeeze: axis {axis} of {self!r} must have length 1")
         return self.reshape([*self.shape[:at], *self.shape[at + 1:]])
 
     def flatten(self, start: int = 1) -> Value:
@@ -350,18 +350,18 @@ class Arithmetic:
         if isinstance(sizes, Sequence):
             parts = list(sizes)
         elif length < 0 or sizes < 1 or length % sizes:
-            self.graph.refuse(f"split: axis {axis} of {self!r} has no {sizes} equal parts")
+            self.graph.refuse(f"split: axis {axis} of {self!r} can't be split into {sizes} equal parts")
         else:
             parts = [length // sizes] * sizes
         if sum(parts) != length:
-            self.graph.refuse(f"split: {parts} add up to {sum(parts)}, axis {axis} of {self!r} has {length}")
+            self.graph.refuse(f"split: {parts} add up to {sum(parts)}, but axis {axis} of {self!r} has length {length}")
         starts = [sum(parts[:i]) for i in range(len(parts))]
         return [self._one("slice", axis=at, first=first, size=size) for first, size in zip(starts, parts, strict=True)]
 
     def pad(self, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Value:
         """Pads every axis with `value`. `widths` holds (before, after) for each axis, as in NumPy's pad."""
         if len(widths) != self.ndim:
-            self.graph.refuse(f"pad: {self!r} has {self.ndim} axes, got widths of {len(widths)}")
+            self.graph.refuse(f"pad: {self!r} has {self.ndim} axes, got widths for {len(widths)}")
         out: Any = self
         for axis, (before, after) in enumerate(widths):
             if before or after:
@@ -371,7 +371,7 @@ class Arithmetic:
     def _reduced(self, op: str, axis: int | Sequence[int] | None, keepdims: bool, **attrs: Any) -> Value:
         axes = [] if axis is None else _listed((axis,))
         if axis is not None and not axes:
-            self.graph.refuse(f"{op}: no axis of {self!r} is named; leave axis out for all of them")
+            self.graph.refuse(f"{op}: axis names no axis of {self!r}; leave axis out for all axes")
         return self._one(op, axes=axes, keep=int(keepdims), **attrs)
 
 
@@ -388,7 +388,7 @@ def kind_of(other: Any) -> str:
         return repr(other)
     name = f"{type(other).__module__}.{type(other).__qualname__}".removeprefix("builtins.")
     if hasattr(other, "__array__"):
-        return f"an array ({name}), of which hetu.constant makes a Value"
+        return f"an array ({name}), which hetu.constant converts to a Value"
     return f"{'an' if name[0] in 'aeio' else 'a'} {name}"
 
 

@@ -29,16 +29,16 @@ def converted(array: numpy.ndarray, dtype: str) -> numpy.ndarray:
 
     kind = array.dtype.kind
     if kind not in _MEANT or (kind == "f" and dtype != "float32"):
-        raise ValueError(f"{array.dtype} cannot be {dtype}")
+        raise ValueError(f"{array.dtype} can't be converted to {dtype}")
     if array.size and kind in "iu":
         low, high = int(array.min()), int(array.max())
         least, most = {"int32": (-(2**31), 2**31 - 1), "float32": (-_EXACT, _EXACT), "bool": (0, 1)}[dtype]
         if low < least or high > most:
-            raise ValueError(f"{low if low < least else high} is no {dtype}; {least} to {most} are")
+            raise ValueError(f"{low if low < least else high} is out of range for {dtype}, {least} to {most}")
     with np.errstate(over="ignore"):
         out = np.asarray(array, np.dtype(dtype).newbyteorder("<"), order="C")
     if array.dtype == np.float64 and array.size:
         lost = np.isinf(out) & np.isfinite(array)
         if lost.any():
-            raise ValueError(f"{array[lost][0]} is no float32; -3.4e38 to 3.4e38 are")
+            raise ValueError(f"{array[lost][0]} is out of range for float32, -3.4e38 to 3.4e38")
     return out

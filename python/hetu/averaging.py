@@ -37,9 +37,9 @@ def _of_stragglers() -> list[options.Field]:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the scripts' flags for pipelines that average weights, and for stragglers."""
     add = parser.add_argument
-    add("--preduce", action="store_true", help="partial reduce: pipelines average weights in groups of whoever is there")
+    add("--preduce", action="store_true", help="partial reduce: pipelines average weights in groups, as they become ready")
     add("--adpsgd", nargs="?", const="published", choices=["published", "lockstep"],
-        help="AD-PSGD: averages with one other pipeline; lockstep: the pairs of SD-PIPE's artifact, which wait")
+        help="AD-PSGD: a pipeline averages with one other (lockstep: and waits for it, as in SD-PIPE's artifact)")
     options.add_flags(parser, [*_of_preduce(), *_of_both(), *_of_stragglers()])
 
 
@@ -56,7 +56,7 @@ def averaging_of(args: argparse.Namespace) -> Averaging | None:
             if not averages:
                 raise ValueError(f"{flag} belongs to --preduce or --adpsgd, and neither is given")
             if args.adpsgd is not None:
-                raise ValueError(f"{flag} belongs to --preduce: AD-PSGD averages two pipelines alike")
+                raise ValueError(f"{flag} belongs to --preduce: AD-PSGD always averages two pipelines, with equal weights")
     if not averages:
         return None
     told = options.of_args(args, [*_of_preduce(), *_of_both()])

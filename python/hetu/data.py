@@ -322,14 +322,14 @@ class Batches(Data):
         self.length: int | None = len(items) if isinstance(items, Sized) else None
         self._steps = 1  # steps per item
         if not self._is_sequence() and iter(self.items) is self.items:
-            raise ValueError(f"{name}: a {type(items).__name__} can be read once only, and each epoch begins anew; give a "
-                             "list, or an object whose __iter__ returns a new iterator")
+            raise ValueError(f"{name}: a {type(items).__name__} can be read only once, but each epoch reads it again; give "
+                             "a list, or an object whose __iter__ returns a new iterator")
         for key, dtype in self.dtypes.items():
             if dtype not in TAKEN:
-                raise ValueError(f"{name}: dtypes has {dtype!r} for '{key}'; {', '.join(TAKEN)} are taken")
+                raise ValueError(f"{name}: dtypes has {dtype!r} for '{key}'; supported: {', '.join(TAKEN)}")
         first = _Items(self)(0, 0)
         if first is None:
-            raise ValueError(f"{name}: there is no item")
+            raise ValueError(f"{name}: there are no items")
         if not set(self.dtypes) <= set(first):
             missing = sorted(set(self.dtypes) - set(first))
             raise ValueError(f"{name}: dtypes names {missing}; the fields are {', '.join(first)}")
@@ -411,7 +411,7 @@ class _Items:
                     f"the first item has {dtype} rows of shape {shape}"
                 )
         if not all(array.ndim for array in arrays.values()):
-            raise ValueError(f"{name}: item {number} has a field without rows along an axis: arrays [rows, ...] are wanted")
+            raise ValueError(f"{name}: item {number} has a field without an axis of rows; expected arrays [rows, ...]")
         rows = {len(a) for a in arrays.values()}
         if len(rows) != 1:
             raise ValueError(f"{name}: the fields of item {number} have different numbers of rows: {sorted(rows)}")
@@ -421,7 +421,7 @@ class _Items:
         dtype = self.data.dtypes.get(key) or meant_as_rows(array)
         place = f"{self.data.name}: item {number}, field '{key}'"
         if not dtype:
-            raise ValueError(f"{place} is {array.dtype}{list(array.shape)}; floats, integers or bools are wanted")
+            raise ValueError(f"{place} is {array.dtype}{list(array.shape)}; expected floats, integers or bools")
         try:
             return converted(array, dtype)
         except ValueError as error:

@@ -151,8 +151,8 @@ def rows_of_devices(name: str, rows: Sequence) -> list[list[Device]]:
                 raise DeviceError(f"device list {name}, row {r}, entry {e}: it must be gpu(i) or rgpu(host, i); "
                                   f"got {entry!r}")
             if entry.kind != "gpu":
-                raise DeviceError(f"device list {name}, row {r}, entry {e}: {entry} is no worker; write gpu(i), the "
-                                  "i-th worker of a host, and choose with --device what it computes on")
+                raise DeviceError(f"device list {name}, row {r}, entry {e}: {entry} is not a worker; write gpu(i), the "
+                                  "i-th worker of a host, and choose the device with --device")
         result.append(list(row))
     return result
 
@@ -188,8 +188,8 @@ def fit(name: str, rows: Sequence, hosts: Hosts) -> Layout:
             worker = workers_of[host][device.index]
             if worker in seen:
                 row, entry = seen[worker]
-                raise DeviceError(f"{where} already stands in row {row}, entry {entry}; a worker stands once, and only "
-                                  "equal neighbouring rows fuse")
+                raise DeviceError(f"{where} is already in row {row}, entry {entry}; a worker may occur only once (equal "
+                                  "neighbouring rows are joined)")
             seen[worker] = (stage[0], e)
             numbers.append(worker)
         stages.append(numbers)
@@ -213,7 +213,7 @@ def lay_out(pipelines: int, stages: int, hosts: Hosts, note: str = "") -> Layout
     if pipelines * stages != total:
         raise DeviceError(f"device list {name}: {_many(pipelines, 'pipeline')} x {_many(stages, 'stage')} need "
                           f"{_many(pipelines * stages, 'worker')}, {total} started ({_started(hosts)}); "
-                          f"start as many, e.g. heturun -w {pipelines * stages}, or choose another list")
+                          f"start that many, e.g. heturun -w {pipelines * stages}, or choose another list")
     grid = tuple(tuple(p * stages + s for s in range(stages)) for p in range(pipelines))
     return Layout(name, pipelines, stages, grid, tuple((s,) for s in range(stages)), note)
 
@@ -234,8 +234,8 @@ def choose(choice: str, lists: Mapping[str, Sequence], hosts: Hosts) -> Layout:
         if named:
             return lay_out(int(named[1]), int(named[2]), hosts)
         known = ", ".join(sorted(lists)) or "none"
-        raise DeviceError(f"--devices {choice}: no such list; the file defines {known}, and any "
-                          "pipe_<pipelines>_<stages> is laid over the started workers")
+        raise DeviceError(f"--devices {choice}: no such list; the file defines {known}; "
+                          "pipe_<pipelines>_<stages> is also accepted")
     total, reason = sum(workers for _, workers in hosts), "no device list was chosen"
     if "my_device" in lists:
         wanted = sorted({d.host for row in rows_of_devices("my_device", lists["my_device"]) for d in row})
@@ -245,7 +245,7 @@ def choose(choice: str, lists: Mapping[str, Sequence], hosts: Hosts) -> Layout:
     stages = max(s for s in range(1, MOST_STAGES + 1) if total % s == 0)
     layout = lay_out(total // stages, stages, hosts)
     return dataclasses.replace(layout, note="" if total == 1 else f"devices: {reason}; laid out as {layout.describe()} "
-                                                                  "(--devices chooses)")
+                                                                  "(choose with --devices)")
 
 
 def _compiled():

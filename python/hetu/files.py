@@ -44,7 +44,7 @@ def read_json(path: str | os.PathLike[str], most: int = MOST_JSON) -> Any:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
-            raise ValueError(f"{os.fspath(path)}: has {size} bytes, and at most {most} are read")
+            raise ValueError(f"{os.fspath(path)}: has {size} bytes, but at most {most} are read")
         text = file.read()
     return parse_json(text, os.fspath(path))
 

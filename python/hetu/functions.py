@@ -20,34 +20,34 @@ def constant(array: Any, name: str = "") -> Value:
 
     graph = current()
     if isinstance(array, Value):
-        graph.refuse(f"constant: {array!r} is a Value already")
+        graph.refuse(f"constant: {array!r} is already a Value")
     try:
         given = np.asarray(array)
     except ValueError as error:  # for example rows of different lengths
         graph.refuse(f"constant: {str(error).split('. ')[0]}")
     dtype = meant(given)
     if not dtype:
-        graph.refuse(f"constant: floats, integers or bools are wanted, got {given.dtype}")
+        graph.refuse(f"constant: expected floats, integers or bools, got {given.dtype}")
     try:
         data = converted(given, dtype)
     except ValueError as error:
         graph.refuse(f"constant: {error}")
     if data.nbytes > _MOST:
-        graph.refuse(f"constant: an array of {data.nbytes} bytes; up to {_MOST} are written into a graph")
+        graph.refuse(f"constant: the array has {data.nbytes} bytes; a graph can hold at most {_MOST}")
     return graph.apply("constant", [], name, shape=list(given.shape), dtype=dtype, data=data.tobytes().hex())
 
 
 def concat(values: Sequence[Value], axis: int = -1, name: str = "") -> Value:
     """Concatenates values along an axis. A single value is returned unchanged."""
     if isinstance(values, Value) or not values:
-        current().refuse(f"concat: a list of values is wanted, got {values!r}")
+        current().refuse(f"concat: expected a list of values, got {values!r}")
     return values[0] if len(values) == 1 else current().apply("concat", values, name, axis=axis)
 
 
 def stack(values: Sequence[Value], axis: int = 0, name: str = "") -> Value:
     """Stacks values of one shape along a new axis. `axis` is its position in the result."""
     if isinstance(values, Value) or not values:
-        current().refuse(f"stack: a list of values is wanted, got {values!r}")
+        current().refuse(f"stack: expected a list of values, got {values!r}")
     check_values("stack", **{f"values[{i}]": value for i, value in enumerate(values)})
     return concat([value.unsqueeze(axis) for value in values], axis, name)
 
@@ -97,7 +97,7 @@ def instance_norm(x: Value, weight: Value | None = None, bias: Value | None = No
     Ulyanov et al. 2016."""
     check_values("instance_norm", x=x)
     if x.ndim < 3:
-        x.graph.refuse(f"instance_norm: a value [N, C, ...] with axes after the channels is wanted, got {x!r}")
+        x.graph.refuse(f"instance_norm: x must be [N, C, ...] with axes after the channels, got {x!r}")
     return group_norm(x, x.shape[1], weight, bias, eps)
 
 
@@ -108,7 +108,7 @@ def one_hot(ids: Value, classes: int) -> Value:
 
     check_values("one_hot", ids=ids)
     if ids.dtype != "int32":
-        ids.graph.refuse(f"one_hot: int32 ids are wanted, got {ids!r}")
+        ids.graph.refuse(f"one_hot: ids must be int32, got {ids!r}")
     return (ids.unsqueeze(-1) == constant(np.arange(classes, dtype=np.int32))).cast("float32")
 
 
@@ -125,8 +125,8 @@ def step_mean(x: Value, name: str = "") -> Value:
         graph.refuse(f"step_mean: {x!r} has no batch on its first axis; use .mean()")
     fed = [value for value in graph.placeholders.values() if value.shape and value.shape[0] == BATCH]
     if not fed:
-        graph.refuse("step_mean: no placeholder of this graph has the batch on its first axis, so nothing says how many "
-                     "samples a step has")
+        graph.refuse("step_mean: no placeholder of this graph has the batch on its first axis, so the number of "
+                     "samples per step is unknown")
     # This stage must be fed the field, so the smallest one is chosen.
     smallest = min(fed, key=lambda value: math.prod(value.shape[1:]))
     samples = graph.apply("count_samples", [smallest], name and f"{name}.count")

@@ -82,7 +82,7 @@ class GraphBuilder:
                 self.refuse(f"{op}: input {i}, {v!r}, belongs to another graph (hetu.new_graph starts one)")
         self.check_name(op, name)
         if self.minimized:
-            self.refuse(f"{op}: the graph has its gradients; all operators come before minimize(), or in a new graph "
+            self.refuse(f"{op}: minimize() was already called on this graph; add operators before it, or use a new graph "
                         "(hetu.new_graph)")
         full = f"{self.path}/{name or op}" if self.path else name
         outputs = self._told(self.builder.apply, op, [v.number for v in inputs], attrs, full)
@@ -98,7 +98,7 @@ class GraphBuilder:
     def check_name(self, what: str, name: Any) -> None:
         """Throws ValueError unless the name is text."""
         if not isinstance(name, str):
-            self.refuse(f"{what}: a name is a text, got {kind_of(name)}")
+            self.refuse(f"{what}: the name must be a string, got {kind_of(name)}")
 
     def checked_shape(self, what: str, name: str, shape: Any) -> list[int]:
         """Returns a shape as a list. Throws ValueError, which names the purpose `what`, for an invalid shape or a name that
@@ -111,7 +111,7 @@ class GraphBuilder:
             found = f"an array of shape {list(shape.shape)}"
             found += " (a parameter without init= starts from it)" if what == "parameter" else ""
         named = f"{what} '{name}'" if name else what
-        self.refuse(f"{named}: a shape is wanted, a list of integers such as [2, 3], got {found}")
+        self.refuse(f"{named}: the shape must be a list of integers, such as [2, 3], got {found}")
 
     def refuse(self, message: str) -> NoReturn:
         """Throws ValueError with a message that begins with the line of the user's script."""
@@ -128,15 +128,15 @@ class GraphBuilder:
         """Adds a tensor that data provides. `name` is the field of the batch that it reads."""
         sizes = self.checked_shape("placeholder", name, shape)
         if dtype not in TAKEN:
-            self.refuse(f"placeholder '{name}': {dtype!r} is no dtype of data; {', '.join(TAKEN)} are, and "
-                        "hetu.data.Batches makes them of arrays of other dtypes")
+            self.refuse(f"placeholder '{name}': {dtype!r} is not supported; use {', '.join(TAKEN)} "
+                        "(hetu.data.Batches converts arrays of other dtypes)")
         self.placeholders[name] = Value(self, self._told(self.builder.placeholder, name, dtype, sizes))
         return self.placeholders[name]
 
     def number(self, value: Any, op: str) -> Value:
         """Returns a float32 constant that broadcasts to any shape."""
         if not isinstance(value, numbers.Real):
-            self.refuse(f"{op}: a Value or a number is right, got {kind_of(value)}")
+            self.refuse(f"{op}: expected a Value or a number, got {kind_of(value)}")
         return self.apply("fill", [], shape=[], value=float(value))
 
     def parameter(self, name: str, shape: Any, init: Init | None = None, decay: bool = True,
@@ -145,18 +145,18 @@ class GraphBuilder:
         if placement not in PLACEMENTS:
             self.refuse(f"parameter '{name}': unknown placement {placement!r}; known: {', '.join(PLACEMENTS)}")
         if init is not None and not isinstance(init, Init):
-            self.refuse(f"parameter '{name}': init is one of hetu.init, such as hetu.init.normal(0.02), got {init!r}")
+            self.refuse(f"parameter '{name}': init must be one of hetu.init, such as hetu.init.normal(0.02), got {init!r}")
         if init is not None:
             sizes, served = self.checked_shape("parameter", name, shape), placement == "server"
             made = Value(self, self._told(self.builder.parameter, name, sizes, init.kind, init.a, init.b, decay, served))
             self.parameters[self.name_of(made)] = made
             return made
         if not hasattr(shape, "__array__"):
-            self.refuse(f"parameter '{name}': a shape needs init=, such as hetu.init.normal(0.02), to say how it starts; "
-                        f"without one an array is wanted, got {kind_of(shape)}")
+            self.refuse(f"parameter '{name}': a shape needs init=, such as hetu.init.normal(0.02); "
+                        f"without init=, expected an array, got {kind_of(shape)}")
         start = shape.__array__()
         if start.dtype.kind != "f":
-            self.refuse(f"parameter '{name}': an array of floats is wanted, got {start.dtype}")
+            self.refuse(f"parameter '{name}': expected an array of floats, got {start.dtype}")
         made = self.parameter(name, list(start.shape), constant(0.0), decay, placement)
         self.start_from(made, start)
         return made

@@ -24,17 +24,17 @@ def _whole(key: tuple[Any, ...], x: Value) -> list[Any]:
 def _place(x: Value, axis: int, place: int) -> int:
     length = x.shape[axis]
     if not -length <= place < length:
-        x.graph.refuse(f"place {place} is not on axis {axis} of {x!r}")
+        x.graph.refuse(f"index {place} is out of range for axis {axis} of {x!r}")
     return place % length
 
 
 def _cut(x: Value, axis: int, part: slice) -> Value:
     for bound in (part.start, part.stop, part.step):
         if bound is not None and not isinstance(bound, numbers.Integral):
-            x.graph.refuse(f"slices of {x!r} have whole numbers as bounds, not {bound!r}")
+            x.graph.refuse(f"the bounds of slices of {x!r} must be whole numbers, got {bound!r}")
     if part.step is not None and part.step < 1:
-        x.graph.refuse(f"slices of {x!r} go forward, by a step of 1 or more, not {part.step}; "
-                       f".flip({axis}) turns the axis round")
+        x.graph.refuse(f"the step of slices of {x!r} must be >= 1, got {part.step}; "
+                       f".flip({axis}) reverses the axis")
     first, end, step = part.indices(x.shape[axis])
     size = len(range(first, end, step))
     if size == x.shape[axis]:
@@ -44,10 +44,10 @@ def _cut(x: Value, axis: int, part: slice) -> Value:
 
 def _check(x: Value, axis: int, entry: Any) -> None:
     if not isinstance(entry, (slice, numbers.Integral)) or isinstance(entry, bool):
-        x.graph.refuse(f"{x!r} is indexed by numbers, slices, ... and None, not by a {type(entry).__name__} (rows by their "
-                       "numbers: hetu.ops.gather)")
+        x.graph.refuse(f"{x!r} is indexed by numbers, slices, ... and None, not by a {type(entry).__name__} (use "
+                       "hetu.ops.gather for a list of rows)")
     if x.shape[axis] < 0 and entry != slice(None):
-        x.graph.refuse(f"axis {axis} of {x!r} is the batch, which stays whole: x[:, ...]")
+        x.graph.refuse(f"axis {axis} of {x!r} is the batch, which can't be divided: use x[:, ...]")
 
 
 def index(x: Value, key: Any) -> Value:

@@ -64,27 +64,27 @@ ADVICE: dict[tuple[str, str] | str, str] = {
     ("hetu.Executor.run", "verbose"): "give hooks=[hetu.hooks.Progress()]",
     ("hetu.Executor.run", "log"): "give hooks=[hetu.hooks.Log(path)]",
     ("hetu.Executor.run", "validation_data"): "call job.evaluate(data) between two runs, or in a hook's on_epoch",
-    ("hetu.Executor.run", "learning_rate"): "the optimizer has it: hetu.optim.Adam(learning_rate)",
-    ("hetu.Executor.run", "lr"): "the optimizer has it: hetu.optim.Adam(learning_rate)",
-    ("hetu.Executor", "learning_rate"): "the optimizer has it: hetu.optim.Adam(learning_rate)",
-    ("hetu.Executor", "lr"): "the optimizer has it: hetu.optim.Adam(learning_rate)",
-    ("hetu.Executor", "optimizer"): "the list that trains has it: {'train': [loss, optimizer.minimize(loss)]}",
-    ("hetu.Executor", "loss"): "the list that trains has it: {'train': [loss, optimizer.minimize(loss)]}",
-    ("hetu.Executor", "data"): "the model reads it: data.x of an object of hetu.data is a value",
-    ("hetu.optim.SGD", "momentum"): "hetu.optim.Momentum has it",
-    ("hetu.optim.SGD", "nesterov"): "hetu.optim.Momentum has it",
-    ("hetu.optim.SGD", "dampening"): "hetu.optim.Momentum has no dampening either",
-    "epochs": "job.run takes steps",
-    "batch_size": "the data object has it: hetu.data.Arrays(x=x, batch_size=32)",
-    "shuffle": "the data object has it: hetu.data.Arrays(x=x, shuffle=False, batch_size=32)",
+    ("hetu.Executor.run", "learning_rate"): "give it to the optimizer: hetu.optim.Adam(learning_rate)",
+    ("hetu.Executor.run", "lr"): "give it to the optimizer: hetu.optim.Adam(learning_rate)",
+    ("hetu.Executor", "learning_rate"): "give it to the optimizer: hetu.optim.Adam(learning_rate)",
+    ("hetu.Executor", "lr"): "give it to the optimizer: hetu.optim.Adam(learning_rate)",
+    ("hetu.Executor", "optimizer"): "put it into the list that trains: {'train': [loss, optimizer.minimize(loss)]}",
+    ("hetu.Executor", "loss"): "put it into the list that trains: {'train': [loss, optimizer.minimize(loss)]}",
+    ("hetu.Executor", "data"): "the model reads it: use a field of a data object, such as data.x, as a value",
+    ("hetu.optim.SGD", "momentum"): "use hetu.optim.Momentum",
+    ("hetu.optim.SGD", "nesterov"): "use hetu.optim.Momentum",
+    ("hetu.optim.SGD", "dampening"): "dampening is not supported",
+    "epochs": "give steps to job.run",
+    "batch_size": "give it to the data object: hetu.data.Arrays(x=x, batch_size=32)",
+    "shuffle": "give it to the data object: hetu.data.Arrays(x=x, shuffle=False, batch_size=32)",
     "params": "minimize(loss) trains every parameter that the loss depends on",
     "parameters": "minimize(loss) trains every parameter that the loss depends on",
-    "device": "hetu.Executor has it: device='cpu'",
-    "dtype": "hetu.Executor has it: dtype='bf16'",
+    "device": "give it to hetu.Executor: device='cpu'",
+    "dtype": "give it to hetu.Executor: dtype='bf16'",
     "activation": "apply it to the result: hetu.ops.relu(layer(x))",
     "kernel_initializer": "set layer.weight.init to one of hetu.init",
     "bias_initializer": "set layer.bias.init to one of hetu.init",
-    "kernel_regularizer": "the optimizer has l2 or weight_decay",
+    "kernel_regularizer": "give l2 or weight_decay to the optimizer",
     "inplace": "values never change, so leave it out",
     "requires_grad": "minimize(loss) trains every parameter that the loss depends on",
     "padding_idx": "mask the rows with hetu.where instead",
@@ -100,7 +100,7 @@ def _refuse(called: str, name: str, taken: list[str]) -> NoReturn:
     if (called, name) in ADVICE:
         hint = ADVICE[called, name]
     elif ours is not None:
-        hint = f"here it is {ours}"
+        hint = f"use {ours}"
     else:
         hint = ADVICE.get(name) or near(name, taken)
     raise of_script(TypeError(f"{place()}{called} takes no keyword '{name}'; {hint}"))

@@ -52,13 +52,13 @@ def _shape(rate: Rate, unit: str) -> str:
     ends = f"to {rate.floor:g} at {unit} {rate.total}"
     return {
         "constant": "constant",
-        "linear": f"straight {ends}",
+        "linear": f"linear {ends}",
         "step": f"x {rate.gamma:g} every {rate.every}",
         "multi_step": f"x {rate.gamma:g} after {', '.join(map(str, rate.milestones))}",
-        "polynomial": f"to the power {rate.power:g} {ends}",
+        "polynomial": f"polynomial of power {rate.power:g} {ends}",
         "cosine": f"half a cosine wave {ends}",
-        "bert_linear": f"warm-up of {100 * rate.share:g} %, straight {ends}",
-        "nvlamb": f"warm-up of {100 * rate.share:g} %, to the power {rate.power:g} {ends}",
+        "bert_linear": f"warm-up of {100 * rate.share:g} %, linear {ends}",
+        "nvlamb": f"warm-up of {100 * rate.share:g} %, polynomial of power {rate.power:g} {ends}",
     }[rate.kind]
 
 
@@ -70,7 +70,7 @@ def describe(rate: float | Rate | ReduceOnPlateau, updates: int, unit: str = "up
     warms = f"warm-up of {made.warmup} to {made.base:g}, then " if made.warmup else ""
     text = f"learning rate: {reaches} ({warms}{_shape(made, unit)}"
     if isinstance(rate, ReduceOnPlateau):
-        text += f"; x {rate.factor:g} where the measure has not improved for {rate.patience} reports"
+        text += f"; x {rate.factor:g} when the measure has not improved for {rate.patience} reports"
     return text + ")"
 
 
@@ -81,8 +81,8 @@ def cut_short(rate: float | Rate | ReduceOnPlateau, updates: int, option: str = 
     if updates >= made.warmup or not made.base:
         return ""
     last = made.at(updates)
-    return (f"warning: this run ends inside the warm-up: {updates} of {made.warmup} updates, which reach {last:.4g}, "
-            f"{100 * last / made.base:.2g} % of {made.base:g}; little may be learnt, ask for a shorter warm-up"
+    return (f"warning: this run ends during the warm-up: {updates} of {made.warmup} updates reach a rate of {last:.4g}, "
+            f"{100 * last / made.base:.2g} % of {made.base:g}; the model may learn little, use a shorter warm-up"
             + (f" ({option})" if option else ""))
 
 
@@ -163,7 +163,7 @@ class ReduceOnPlateau:
     def __post_init__(self) -> None:
         if self.mode not in ("min", "max") or self.threshold_mode not in ("rel", "abs"):
             raise ValueError(
-                f"plateau: mode is min or max and threshold_mode rel or abs, got {self.mode} and {self.threshold_mode}"
+                f"plateau: mode must be min or max and threshold_mode rel or abs, got {self.mode} and {self.threshold_mode}"
             )
         if not 0 < self.factor < 1:
             raise ValueError(f"plateau: factor must be between 0 and 1, got {self.factor}")
@@ -205,7 +205,7 @@ def as_rate(rate: float | Rate | ReduceOnPlateau) -> Rate:
     try:
         return constant(float(rate))
     except (TypeError, ValueError):
-        raise ValueError(f"learning_rate: a number, or one of hetu.lr, is wanted, got {rate!r}") from None
+        raise ValueError(f"learning_rate must be a number or one of hetu.lr, got {rate!r}") from None
 
 
 keywords.check_module(__name__)

@@ -23,12 +23,12 @@ def auc(scores: Any, labels: Any) -> float:
     scores, labels = np.asarray(scores), np.asarray(labels)
     positive = labels == 1
     if scores.shape != positive.shape or scores.ndim != 1:
-        raise ValueError(f"AUC of {list(scores.shape)} scores and {list(positive.shape)} labels: give one of each per row")
+        raise ValueError(f"AUC of {list(scores.shape)} scores and {list(positive.shape)} labels; give one each per row")
     if len(others := np.flatnonzero((labels != 0) & ~positive)):
         raise ValueError(f"AUC: label {labels[others[0]]} of row {others[0]} is neither 0 nor 1; leave out rows that do not "
                          "count, and turn labels of -1 and 1 into 0 and 1 by (labels + 1) // 2")
     if not np.isfinite(scores).all():
-        raise ValueError(f"AUC: {int((~np.isfinite(scores)).sum())} of {scores.size} scores are no numbers")
+        raise ValueError(f"AUC: {int((~np.isfinite(scores)).sum())} of {scores.size} scores are not finite numbers")
     positives = int(positive.sum())
     negatives = positive.size - positives
     if positives == 0 or negatives == 0:

@@ -18,13 +18,13 @@ _CALLED = {
         "view": ".reshape", "size": ".shape", "dim": ".ndim", "transpose": ".permute or .swapaxes", "T": ".permute()",
         "float": '.cast("float32")', "int": '.cast("int32")', "long": '.cast("int32")', "bool": '.cast("bool")',
         "to": ".cast", "astype": ".cast", "type": ".dtype", "dtypes": ".dtype", "clamp": ".clip", "amax": ".max",
-        "amin": ".min", "chunk": ".split", "item": "what a run reports: step.scalars of a scalar in its list",
-        "numpy": "what a run reports: job.predict", "detach": "no gradient anyway where nothing leads to a parameter",
-        "backward": "optim.….minimize(loss)", "grad": "what a step leaves: job.gradients()", "cat": "hetu.concat",
+        "amin": ".min", "chunk": ".split", "item": "step.scalars of a run that reports the value",
+        "numpy": "job.predict, which returns arrays", "detach": "the value itself: no gradient without a parameter",
+        "backward": "optim.….minimize(loss)", "grad": "job.gradients() after a step", "cat": "hetu.concat",
         "masked_fill": "hetu.where", "matmul": "@", "mm": "@", "bmm": "@", "dot": "@", "argmin": "(-x).argmax",
         "square": "x ** 2", "norm": "(x ** 2).sum(axis).sqrt()", "topk": "hetu.ops.top_k",
         "numel": "math.prod(x.shape)",
-        "data": "what a parameter starts from: init= or hetu.load_weights",
+        "data": "init= or hetu.load_weights for the first values of a parameter",
     },
     "hetu": {
         "cat": "hetu.concat", "concatenate": "hetu.concat", "tensor": "hetu.constant", "Tensor": "hetu.Value",
@@ -32,14 +32,14 @@ _CALLED = {
         "Variable": "hetu.parameter", "no_grad": "a list of the Executor without minimize()", "matmul": "@",
         "manual_seed": "seed= of hetu.Executor", "device": "device= of hetu.Executor", "functional": "hetu.ops",
         "DataLoader": "hetu.data.Dataset", "Trainer": "hetu.Executor", "layers": "hetu.nn", "train": "hetu.Executor(…).run",
-        "torch": "a package of its own: import hetu.torch",
+        "torch": "hetu.torch after import hetu.torch",
     },
     "hetu.nn": {
-        "CrossEntropyLoss": "hetu.models.mean_cross_entropy", "NLLLoss": "hetu.models.mean_cross_entropy, of logits",
+        "CrossEntropyLoss": "hetu.models.mean_cross_entropy", "NLLLoss": "hetu.models.mean_cross_entropy on logits",
         "MSELoss": "hetu.models.mean_squared_error", "L1Loss": "hetu.models.mean_absolute_error",
         "HuberLoss": "hetu.models.mean_huber", "SmoothL1Loss": "hetu.models.mean_huber", "functional": "hetu.ops",
         "BCEWithLogitsLoss": "hetu.models.mean_binary_cross_entropy", "KLDivLoss": "hetu.models.mean_kl_divergence",
-        "BCELoss": "hetu.models.mean_binary_cross_entropy, of logits", "Dense": "hetu.nn.Linear",
+        "BCELoss": "hetu.models.mean_binary_cross_entropy on logits", "Dense": "hetu.nn.Linear",
         "DataParallel": "devices= of hetu.Executor", "DistributedDataParallel": "devices= of hetu.Executor",
     },
     "numpy": {
@@ -52,7 +52,7 @@ _CALLED = {
     "hetu.models": {"GPT2": "hetu.models.Gpt", "GPT": "hetu.models.Gpt"},
     "hetu.lr": {"StepLR": "hetu.lr.step", "CosineAnnealingLR": "hetu.lr.cosine", "ExponentialLR": "hetu.lr.exponential"},
     "Module": {
-        "train": "the run: one with minimize() in its list trains", "eval": "the run: one without minimize() does not train",
+        "train": "a list of the Executor with minimize()", "eval": "a list of the Executor without minimize()",
         "to": "device= of hetu.Executor", "cuda": "device= of hetu.Executor", "state_dict": "job.weights()",
         "load_state_dict": "hetu.load_weights", "modules": ".named_modules()", "buffers": ".named_buffers()",
         "named_children": ".children()", "add_module": "an attribute: self.name = module",
@@ -62,9 +62,9 @@ _CALLED = {
     },
     "Executor": {
         "fit": ".run", "train": ".run", "test": ".evaluate", "validate": ".evaluate", "forward": ".predict",
-        "state_dict": ".weights()", "load_state_dict": ".set_weights", "loss": "what a step reports: step.loss",
+        "state_dict": ".weights()", "load_state_dict": ".set_weights", "loss": "step.loss",
     },
-    "Optimizer": {"step": "job.run", "zero_grad": "nothing: a step's gradients are its own", "lr": ".learning_rate",
+    "Optimizer": {"step": "job.run", "zero_grad": "job.run, whose steps start with zero gradients", "lr": ".learning_rate",
                   "param_groups": ".learning_rate"},
 }
 # By module or class: the modules that are searched for a public name.
@@ -84,7 +84,7 @@ def near(name: object, known: Iterable[str]) -> str:
     if close := _close(str(name), names):
         return f"did you mean {' or '.join(repr(one) for one in close)}?"
     left = len(names) - 8
-    return f"there are: {', '.join(names[:8])}" + (f" and {left} more" if left > 0 else "") if names else "there is none"
+    return f"there are: {', '.join(names[:8])}" + (f" and {left} more" if left > 0 else "") if names else "there are none"
 
 
 def _public(module: ModuleType) -> list[str]:
@@ -108,7 +108,7 @@ def _meant(owner: str, name: str) -> str:
 def _where(owner: str, name: str, known: list[str], dot: str) -> str:
     """Returns a hint where to look for the name."""
     if name in _CALLED.get(owner, {}):
-        return f"here it is {_CALLED[owner][name]}"
+        return f"use {_CALLED[owner][name]}"
     close = [each for each in known if each.lower() == name.lower()]
     if not close and (meant := _meant(owner, name)):
         return f"{meant} is a function of values" if meant.startswith("hetu.ops.") else f"there is {meant}"
@@ -121,8 +121,8 @@ def _where(owner: str, name: str, known: list[str], dot: str) -> str:
 def refuse_numpy(name: str, methods: Iterable[str]) -> NoReturn:
     """Rejects a NumPy function that was called on a Value, and names Hetu's replacement."""
     ours = _CALLED["numpy"].get(name) or (f".{name}()" if name in methods else _meant("numpy", name))
-    refuse(f"numpy.{name} takes arrays, and a Value is computed when the graph runs; "
-           + (f"here it is {ours}" if ours else "values have methods and operators, and hetu and hetu.ops functions"))
+    refuse(f"numpy.{name} takes arrays, but a Value is computed when the graph runs; "
+           + (f"use {ours}" if ours else "use methods and operators of values, and functions of hetu and hetu.ops"))
 
 
 def missing_of(owner: str, name: str, known: Iterable[str], called: str = "") -> NoReturn:

@@ -25,7 +25,7 @@ class Trace:
         beside = os.path.join(os.path.dirname(sys.executable), "hetu")
         tool = beside if os.access(beside, os.X_OK) else shutil.which("hetu")
         if tool is None:
-            raise OSError("the command hetu is not found: it draws; see README, Start")
+            raise OSError("the command hetu, which draws traces, is not found; see README, Start")
         done = subprocess.run([tool, "timeline", self.path, "--format", form, *self.options], capture_output=True, text=True)
         if done.returncode:
             raise ValueError(done.stderr.strip())

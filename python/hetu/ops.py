@@ -24,7 +24,7 @@ def _docstring(record: dict[str, Any]) -> str:
     if record["repeats"]:
         lines[-1] += ", and more like the last"
     if record["optional_inputs"]:
-        lines[-1] += "; may be left out: " + ", ".join(record["optional_inputs"])
+        lines[-1] += "; optional: " + ", ".join(record["optional_inputs"])
     for name, fallback, required, doc in record["attrs"]:
         lines.append(f"{name}: {doc} " + ("Required." if required else f"Default {fallback!r}."))
     lines.append("Outputs: " + ", ".join(record["outputs"]))

@@ -69,7 +69,7 @@ class Optimizer:
                  "fill_costs": self.fill_costs, "replan": self.replan}
         if "betas" in given:
             if not isinstance(given["betas"], (tuple, list)) or len(given["betas"]) != 2:
-                raise ValueError(f"betas: two numbers are wanted, such as (0.9, 0.999), got {given['betas']!r}")
+                raise ValueError(f"betas must be two numbers, such as (0.9, 0.999), got {given['betas']!r}")
             given["beta1"], given["beta2"] = given["betas"]
         settings = {name: given[name] for name in options.table(self.kind)}
         return {**settings, "rate": as_rate(self.learning_rate).settings()}
@@ -77,7 +77,7 @@ class Optimizer:
     def minimize(self, loss: Value) -> Train:
         """Adds the gradients of `loss`, a scalar. Call it once per graph, at its end."""
         if not isinstance(loss, Value):
-            refuse(f"minimize: the Value of a loss is wanted, got {kind_of(loss)}")
+            refuse(f"minimize: the loss must be a Value, got {kind_of(loss)}")
         with placed():
             loss.graph.builder.differentiate(loss.number)
             self.add_to(loss.graph.builder)
@@ -160,7 +160,7 @@ class LAMB(Optimizer):
     def __post_init__(self) -> None:
         self.kind = "lamb"
         if self.lazy_rows:
-            raise ValueError("LAMB: lazy_rows does not go with a step whose length is that of the whole table; use AdamW")
+            raise ValueError("LAMB: lazy_rows is not supported, as a step depends on the whole table; use AdamW")
 
 
 @dataclass
@@ -199,7 +199,7 @@ class KFAC(Optimizer):
                  fill: str = _of("sgd", "fill"), inverses: str = _of("sgd", "inverses"),
                  costs: str = _of("sgd", "fill_costs"), replan: float = _of("sgd", "replan")) -> None:
         if not isinstance(inner, Optimizer) or isinstance(inner, KFAC):
-            refuse(f"KFAC: inner is an optimizer before which K-FAC is put, got {kind_of(inner)}")
+            refuse(f"KFAC: inner must be an optimizer other than KFAC, got {kind_of(inner)}")
         super().__init__(inner.learning_rate, inner.clip_norm)
         self.inner, self.largest, self.but, self.kind = inner, largest, tuple(but), inner.kind
         inner.kfac_damping, inner.curvature_every = float(damping), every
@@ -210,9 +210,9 @@ class KFAC(Optimizer):
 
     def add_to(self, builder: Any) -> None:
         if builder.add_factors(self.largest, list(self.but)) == 0:
-            named = f" and none of {', '.join(self.but)} in its name" if self.but else ""
-            refuse("KFAC: no layer for it: a weight that one ops.linear or a convolution of one group alone reads, "
-                   f"with sides of at most {self.largest}{named}")
+            named = f" and without {', '.join(self.but)} in its name" if self.but else ""
+            refuse("KFAC: the model has no suitable layer: a weight that only one ops.linear or convolution of one "
+                   f"group reads, with dimensions of at most {self.largest}{named}")
 
 
 KINDS: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {

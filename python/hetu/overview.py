@@ -140,8 +140,8 @@ def _graph_of(what: Any) -> tuple[Any, Train | None]:
         return what, None
     if hasattr(what, "train_handle"):  # an Executor
         return what.graph, what.train_handle
-    refuse(f"summary: a graph, a value of one, what minimize() returns or an Executor is wanted, got {type(what).__name__}"
-           + (" (of a module, what a call of it gives)" if hasattr(what, "named_parameters") else ""))
+    refuse(f"summary: expected a graph, a value, the result of minimize() or an Executor, got {type(what).__name__}"
+           + (" (call the module, and give the result)" if hasattr(what, "named_parameters") else ""))
 
 
 def summary(what: Any, stages: int = 1, depth: int | None = None, batch_size: int | None = None,
@@ -157,7 +157,7 @@ def summary(what: Any, stages: int = 1, depth: int | None = None, batch_size: in
     with placed():
         graph, train = _graph_of(what)
         if batch_size is not None and train is None:
-            raise ValueError("summary: bytes of a job need what minimize() returns, for the optimizer has states: "
+            raise ValueError("summary: the bytes of a job depend on the optimizer, so give the result of minimize(): "
                              "hetu.summary(train, batch_size=…)")
         starts = list(_hetu.balance_stages(graph, stages))
         memory = []

@@ -100,7 +100,7 @@ def check_takes(what: str, function: Any, *inputs: str) -> None:
     try:
         signature.bind(*inputs)
     except TypeError:
-        refuse(f"{what} is called with ({', '.join(inputs)}), and takes ({', '.join(signature.parameters)})")
+        refuse(f"{what} is called with ({', '.join(inputs)}), but takes ({', '.join(signature.parameters)})")
 
 
 @contextlib.contextmanager

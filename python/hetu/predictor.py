@@ -108,12 +108,12 @@ def save(folder: str, values: Sequence[Value], checkpoint: str, rows: int = 32) 
 def finished(values: Sequence[Value]) -> tuple[Any, list[str]]:
     """Returns the finished graph of these values, and their names in it."""
     if isinstance(values, Value) or not values:
-        current().refuse(f"save: a list of values is wanted, got {values!r}")
+        current().refuse(f"save: expected a list of values, got {values!r}")
     check_values("save", **{f"values[{i}]": value for i, value in enumerate(values)})
     graph = values[0].graph
     for value in values:
         if value.graph is not graph:
-            current().refuse(f"save: {value!r} is no value of one graph with the others")
+            current().refuse(f"save: {value!r} belongs to another graph than the other values")
     named = [(graph.builder.producer_of(value.number)[0], value.number) for value in values]
     with placed(lambda text: f"save: {text}"):
         return graph.builder.finished_with(named), [name for name, _ in named]

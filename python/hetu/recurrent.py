@@ -13,7 +13,7 @@ def _gates(kind: str, x: Value, weights: tuple[Value, Value], biases: tuple[Valu
     gates = {"lstm": 4, "gru": 3}[kind]
     width = weights[1].shape[-1]
     if x.ndim != 3:
-        x.graph.refuse(f"{kind}: x must be [batch, places, input], got {x!r}")
+        x.graph.refuse(f"{kind}: x must be [batch, steps, input], got {x!r}")
     wanted = ([gates * width, x.shape[2]], [gates * width, width])
     for name, given, shape in zip(("w_ih", "w_hh"), weights, wanted, strict=True):
         if given.shape != shape:

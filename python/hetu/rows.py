@@ -36,7 +36,7 @@ def as_array(called: str, name: str, values: Any) -> numpy.ndarray:
     try:
         return np.asarray(values)
     except ValueError as error:  # for example rows of different lengths
-        refuse(f"{called}: field '{name}': {str(error).split('. ')[0]}; rows of one shape are wanted")
+        refuse(f"{called}: field '{name}': {str(error).split('. ')[0]}; all rows must have one shape")
 
 
 def as_field(called: str, name: str, values: Any) -> numpy.ndarray:
@@ -45,7 +45,7 @@ def as_field(called: str, name: str, values: Any) -> numpy.ndarray:
     array = as_array(called, name, values)
     dtype = meant_as_rows(array)
     if not dtype:
-        refuse(f"{called}: field '{name}' is {array.dtype}{list(array.shape)}; numbers are wanted, in rows of one shape")
+        refuse(f"{called}: field '{name}' is {array.dtype}{list(array.shape)}; expected numbers, in rows of one shape")
     try:
         return converted(array, dtype)
     except ValueError as error:
@@ -71,7 +71,7 @@ def checksum(fields: Mapping[str, Any]) -> list[Any]:
 def check_named(called: str, given: Sequence[Any]) -> None:
     """Throws ValueError for arrays without a name. Only batch_size may be given by position."""
     if len(given) > 1 or any(not isinstance(value, (int, float)) and hasattr(value, "__len__") for value in given):
-        refuse(f"{called}: each array has a name, x=…, y=…, by which the model reads it; got {len(given)} without")
+        refuse(f"{called}: name each array that the model reads: x=…, y=…; got {len(given)} without a name")
 
 
 class InMemory:
@@ -83,10 +83,10 @@ class InMemory:
             refuse(f"{called}: no arrays were given; name them: x=…, y=…")
         for name, array in self.arrays.items():
             if array.ndim == 0:
-                refuse(f"{called}: field '{name}' is the single value {array}; an array of rows is wanted")
+                refuse(f"{called}: field '{name}' is the single value {array}; expected an array of rows")
         lengths = {name: len(array) for name, array in self.arrays.items()}
         if len(set(lengths.values())) > 1:
-            refuse(f"{called}: fields of one length are wanted, got "
+            refuse(f"{called}: all fields must have the same length, got "
                    + ", ".join(f"{name} of {length} rows" for name, length in lengths.items()))
         self.rows = next(iter(lengths.values()))
 
@@ -137,7 +137,7 @@ class Samples:
             if len(shapes) > 1:
                 other = next(n for n, row in zip(numbers, rows, strict=True) if row.shape != rows[0].shape)
                 refuse(f"{self.called}: '{name}' of item {numbers[0]} is {list(rows[0].shape)}, of item {other} "
-                       f"{list(next(r for r in rows if r.shape != rows[0].shape).shape)}; rows of one shape are wanted")
+                       f"{list(next(r for r in rows if r.shape != rows[0].shape).shape)}; all rows must have one shape")
             out[name] = stacked(self.called, name, rows, [f"item {n}" for n in numbers], axis=0)
         return out
 
@@ -182,7 +182,7 @@ class Drawn:
             draw = np.random.Generator(np.random.Philox(key=[self.seed, epoch], counter=[0, 0, 1, number]))
             made = self.augment(batch, draw)
             if not isinstance(made, Mapping):
-                refuse(f"{self.called}: augment gave a {type(made).__name__}; a dict of arrays is wanted, by field")
+                refuse(f"{self.called}: augment must return a dict of arrays by field, got a {type(made).__name__}")
             batch = dict(made)
         return {name: as_field(self.called, name, values) for name, values in batch.items()}
 
@@ -199,7 +199,7 @@ class Drawn:
                 refuse(f"{self.called}: batch {number} has no field '{name}'")
             got = found[name]
             if (str(got.dtype), list(got.shape)) != (dtype, [rows, *shape]):
-                refuse(f"{self.called}: field '{name}' of batch {number} is {got.dtype}{list(got.shape)}, wanted is "
+                refuse(f"{self.called}: field '{name}' of batch {number} is {got.dtype}{list(got.shape)}, expected "
                        f"{dtype}{[rows, *shape]}")
         return found
 
@@ -289,23 +289,24 @@ def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> d
         if values.dtype.kind == "O" and len(values) and all(hasattr(row, "__len__") for row in values):  # a column of lists
             lengths = {len(row) for row in values}
             if len(lengths) > 1:
-                refuse(f"{called}: column '{name}' has lists of {min(lengths)} to {max(lengths)} elements; rows of one "
-                       "length are wanted")
+                refuse(f"{called}: column '{name}' has lists of {min(lengths)} to {max(lengths)} elements; all rows must "
+                       "have one length")
             values = np.stack(values)
         if values.dtype.kind not in "fiub":
-            refuse(f"{called}: column '{name}' is {found.type}; numbers are wanted: choose columns with fields=")
+            refuse(f"{called}: column '{name}' is {found.type}; expected numbers: choose columns with fields=")
         return values
 
     def side_by_side(name: str, of: Any) -> Any:
         columns = [column(one) for one in of]
         if not columns or any(values.ndim > 1 for values in columns):
-            refuse(f"{called}: field '{name}' is made of {list(of)}; a column, or columns of numbers beside each other")
+            refuse(f"{called}: field '{name}' is made of {list(of)}; expected one column, or several columns of numbers")
         return stacked(called, name, columns, list(of), axis=1)
 
     if fields is None:
         return {name: column(name) for name in table.column_names}
     if not isinstance(fields, Mapping):
-        refuse(f"{called}: fields= names columns by field, such as {{'x': ['age', 'height'], 'y': 'label'}}, got {fields!r}")
+        refuse(f"{called}: fields= must be a dict of columns by field, such as {{'x': ['age', 'height'], 'y': 'label'}}, "
+               f"got {fields!r}")
     return {name: column(of) if isinstance(of, str) else side_by_side(name, of) for name, of in fields.items()}
 
 

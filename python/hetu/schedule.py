@@ -64,14 +64,14 @@ def _by_function(function: Callable[..., Rows | Schedule], options: dict[str, An
     """Returns the plan of a user's function."""
     for name in ("stages", "micro_batches"):
         if name not in options:
-            raise ValueError(f"a plan by a function needs {name}=")
+            raise ValueError(f"a plan from a function needs {name}=")
     check_takes("pipeline: the function", function, "stages", "micro_batches")
     made = function(options["stages"], options["micro_batches"])
     if isinstance(made, _hetu.Schedule):
         return made
     if not isinstance(made, Sequence) or not all(isinstance(row, Sequence) for row in made):
-        raise ValueError(f"pipeline: the function gave {made!r}; rows are wanted, of each worker a list of actions such as "
-                         "'0F0'")
+        raise ValueError(f"pipeline: the function returned {made!r}; expected a list of actions, such as '0F0', for each "
+                         "worker")
     return from_rows(made, **options)
 
 
@@ -101,7 +101,7 @@ def ranked(**options: Any) -> list[dict[str, Any]]:
     ranking = choose(**options)
     if not ranking["ranked"]:
         reasons = sorted({one["why"] for one in ranking["refused"]})
-        raise ValueError(f"pipeline choose: no method comes into question: {'; '.join(reasons[:3])}")
+        raise ValueError(f"pipeline choose: no method is possible: {'; '.join(reasons[:3])}")
     known = {method["name"]: method["options"] for method in methods()}
     return [{"method": one["method"], "with_recompute": one["recompute"],
              **{name: one[name] for name in ("chunks", "pairs", "concat") if name in known[one["method"]]}}
@@ -136,9 +136,9 @@ def _function(name: str) -> Callable[..., Rows | Schedule]:
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"pipeline {name}: {error}; wanted is module:function, or FILE.csv, or a method's name") from None
+        raise ValueError(f"pipeline {name}: {error}; expected module:function, FILE.csv or a method's name") from None
     if not callable(found):
-        raise ValueError(f"pipeline {name}: {attribute} is no function but {type(found).__name__}")
+        raise ValueError(f"pipeline {name}: {attribute} is not a function but {type(found).__name__}")
     function: Callable[..., Rows | Schedule] = found
     return function
 
@@ -152,7 +152,7 @@ def read(path: str | os.PathLike[str], **options: Any) -> Schedule:
 def _checked(plan: Any) -> Schedule:
     """Returns `plan`. Throws ValueError if it is not a plan."""
     if not isinstance(plan, _hetu.Schedule):
-        raise ValueError(f"a plan is wanted, such as hetu.schedule.generate gives, got {plan!r}")
+        raise ValueError(f"expected a plan, such as hetu.schedule.generate returns, got {plan!r}")
     return plan
 
 
@@ -185,9 +185,9 @@ def render(plan: Schedule, format: str = "grid", **options: Any) -> Any:
     """Draws the plan over time: grid, svg, html, pdf (as bytes), or trace for Perfetto. For the plan's own files, use its
     methods csv() and json()."""
     if format in ("csv", "json"):
-        raise ValueError(f"render draws; the plan as {format} is plan.{format}()")
+        raise ValueError(f"render only draws; for {format}, use plan.{format}()")
     if format == "torch":
-        raise ValueError("render draws; lower(plan).torch_csv() is the plan as PyTorch executes it")
+        raise ValueError("render only draws; for the plan as PyTorch executes it, use lower(plan).torch_csv()")
     return _hetu.render_plan(_checked(plan), {"format": format, **options})
 
 

@@ -37,7 +37,7 @@ class JobInfo:
         """Returns the rows per pipeline and step if all pipelines together take `together` rows. Throws ValueError if the
         number is not divisible."""
         if together < 1 or together % self.pipelines:
-            refuse(f"a global batch of {together} rows is not so many for each of {self.pipelines} pipelines; choose a "
+            refuse(f"a global batch of {together} rows can't be divided equally among {self.pipelines} pipelines; choose a "
                    f"multiple of {self.pipelines}")
         return together // self.pipelines
 

@@ -72,11 +72,11 @@ class Vocabulary:
             raw = files.read_bytes(path)
             self._tokenizer = tokenizers.Tokenizer.from_str(raw.decode(json.detect_encoding(raw)))
         except Exception as error:  # tokenizers raises its own kinds of errors
-            raise ValueError(f"vocabulary '{path}': no tokenizer.json of Hugging Face's tokenizers: {error}") from None
+            raise ValueError(f"vocabulary '{path}': not a tokenizer.json of Hugging Face's tokenizers: {error}") from None
         self.size = max(self._tokenizer.get_vocab().values(), default=-1) + 1
         unused = _turn_off(self._tokenizer)
         if unused:
-            notice(f"vocabulary '{path}': {' and '.join(unused)} that the file stores are not applied to text")
+            notice(f"vocabulary '{path}': not applied to text, although set in the file: {' and '.join(unused)}")
 
     def checksum(self) -> int:
         """Returns a checksum that differs between vocabularies, or 0 if bytes are the tokens."""
@@ -181,10 +181,10 @@ def _notice_case(file: str, lower_case: bool) -> None:
     capital = sum(word != word.lower() for word in words)
     if lower_case and capital > len(words) // 20:
         notice(f"vocabulary '{file}': {capital} of {len(words)} tokens have capital letters, which lower-cased text never "
-               "has; a cased vocabulary wants lower_case=False (--cased)")
+               "has; for a cased vocabulary, give lower_case=False (--cased)")
     elif not lower_case and not capital and len(words) >= _LEAST_TOKENS:
         notice(f"vocabulary '{file}': none of {len(words)} tokens has a capital letter, so words with one become [UNK]; "
-               "an uncased vocabulary wants lower_case=True")
+               "for an uncased vocabulary, give lower_case=True")
 
 
 class WordPiece:

@@ -33,8 +33,8 @@ class Loaded:
     def __str__(self) -> str:
         whole = len(self.taken) + len(self.missing)
         text = f"{self.source}: {len(self.taken)} of the model's {whole} tensors taken"
-        text += f"; start anew: {', '.join(self.missing)}" if self.missing else ""
-        return text + (f"; not used of the file: {', '.join(self.extra)}" if self.extra else "")
+        text += f"; not in the file, so initialized: {', '.join(self.missing)}" if self.missing else ""
+        return text + (f"; not used from the file: {', '.join(self.extra)}" if self.extra else "")
 
 
 @dataclass
@@ -64,7 +64,7 @@ def _of_arrays(arrays: Mapping[str, Any], graph: GraphBuilder) -> list[_Tensor]:
     for name, array in arrays.items():
         given = np.asarray(array)
         if given.dtype.kind not in "fiu":
-            graph.refuse(f"load_weights: '{name}' is {given.dtype}; floats are wanted, and whole numbers as counts")
+            graph.refuse(f"load_weights: '{name}' is {given.dtype}; expected floats, or whole numbers for counts")
         out.append(_Tensor(name, list(given.shape), True, partial(np.ravel, np.asarray(given, np.float32))))
     return out
 
@@ -115,8 +115,8 @@ class _Loading:
             elif _any(name, self.may_miss):  # for example a head with other classes
                 self.done.extra.append(tensor.name)
             else:
-                self.graph.refuse(f"{self.done.source}: '{tensor.name}' is {tensor.shape}, and the model's '{name}' is "
-                                  f"{leaf.shape}; missing=['{name}'] lets it start anew")
+                self.graph.refuse(f"{self.done.source}: '{tensor.name}' is {tensor.shape}, but the model's '{name}' is "
+                                  f"{leaf.shape}; missing=['{name}'] initializes it instead")
 
     def _take(self, name: str, tensor: _Tensor) -> None:
         values = tensor.read()
@@ -134,12 +134,12 @@ class _Loading:
         self.done.missing = [name for name in self.leaves if name not in self.values]
         for names, allowed, says, keyword in (
             (self.done.missing, self.may_miss, "has no tensor for the model's", "missing"),
-            (self.done.extra, [*self.may_have, *self.may_miss, *self.computed], "holds what the model has not:", "extra"),
+            (self.done.extra, [*self.may_have, *self.may_miss, *self.computed], "has tensors beyond the model's:", "extra"),
         ):
             left = [name for name in names if not _any(name, allowed)]
             if left:
                 self.graph.refuse(f"{self.done.source}: {says} {_some(left)}; {keyword}=['{left[0]}'], a list of names and "
-                                  "patterns, lets that be")
+                                  "patterns, allows that")
 
     def give(self) -> None:
         for name, (_, values) in self.values.items():
@@ -163,7 +163,7 @@ def load_weights(source: Any, missing: str | Sequence[str] = (), extra: str | Se
     known: Any = (str, os.PathLike, Mapping)
     if not isinstance(source, known):
         got = kind_of(source).split(",")[0]
-        graph.refuse(f"load_weights: a safetensors file or folder, or arrays by name, are wanted, got {got}")
+        graph.refuse(f"load_weights: expected a safetensors file or folder, or a dict of arrays, got {got}")
     listed = [[given] if isinstance(given, str) else list(given) for given in (missing, extra)]
     arrays = isinstance(source, Mapping)
     place = "load_weights" if arrays else os.path.expanduser(source)
@@ -171,7 +171,7 @@ def load_weights(source: Any, missing: str | Sequence[str] = (), extra: str | Se
     if not loading.leaves:
         graph.refuse(f"{loading.done.source}: the graph has no parameters yet; call the model first")
     if graph.taken:
-        graph.refuse(f"{loading.done.source}: the graph has gone to an Executor; weights are loaded before one is made")
+        graph.refuse(f"{loading.done.source}: an Executor already uses the graph; load weights before you create it")
     loading.take(_of_arrays(source, graph) if arrays else _of_file(str(place)))
     loading.check()
     loading.give()

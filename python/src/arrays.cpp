@@ -27,8 +27,8 @@ DType dtype_of(nb::dlpack::dtype type, const std::string& name) {
                             DType::Int64, DType::Int8, DType::Bool})
     if (type == dlpack_type(known)) return known;
   fail(Code::InvalidArgument,
-       "'{}' has elements of a type that no value has; known are float32, float64, float16, int32, "
-       "int64, int8 and bool",
+       "'{}' has an element type that is not supported; use float32, float64, float16, int32, "
+       "int64, int8 or bool",
        name);
 }
 

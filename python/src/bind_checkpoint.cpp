@@ -43,7 +43,7 @@ RawTensor raw_tensor(const nb::tuple& row) {
   t.state = nb::cast<std::string>(row[1]);
   const auto dtype = nb::cast<std::string>(row[2]);
   require(parse_format_dtype(dtype, t.dtype, t.foreign) != 0,
-          "'{}': dtype '{}' is not one of safetensors files", t.name, dtype);
+          "'{}': dtype '{}' is not a dtype of safetensors files", t.name, dtype);
   t.shape = nb::cast<Shape>(row[3]);
   t.pieces = [bytes_of = nb::cast<nb::callable>(row[4])](const TensorSource::Take& take) {
     take_bytes(bytes_of, take);
@@ -83,13 +83,13 @@ nb::list rows_of(const SafetensorsFile& file) {
 
 void check_room(const std::string& name, std::int64_t bytes, const Room& to) {
   require(static_cast<std::int64_t>(to.size()) == bytes,
-          "'{}' has {} bytes, and there is room for {}", name, bytes, to.size());
+          "'{}' has {} bytes, but the array has room for {}", name, bytes, to.size());
 }
 
 void bind_readers(nb::module_& m) {
-  nb::class_<CheckpointReader>(m, "CheckpointReader",
-                               "Reads the tensors of the newest checkpoint of a folder as bytes, "
-                               "and compares their checksums.")
+  nb::class_<CheckpointReader>(
+      m, "CheckpointReader",
+      "Reads the tensors of a folder's newest checkpoint as bytes, and compares their checksums.")
       .def(nb::init<const std::string&>())
       .def_prop_ro("folder", [](const CheckpointReader& r) { return r.manifest().folder; })
       .def_prop_ro("step", [](const CheckpointReader& r) { return r.manifest().step; })
@@ -97,7 +97,8 @@ void bind_readers(nb::module_& m) {
       .def_prop_ro("checksum", [](const CheckpointReader& r) { return r.manifest().crc; })
       .def_prop_ro(
           "tensors", [](const CheckpointReader& r) { return rows_of(r.manifest()); },
-          "(name, state, dtype, shape, file) of each tensor; the dtype as safetensors names it.")
+          "(name, state, dtype, shape, file) of each tensor. dtype is the name that safetensors "
+          "uses.")
       .def(
           "read",
           [](CheckpointReader& r, std::size_t number, const Room& to) {
@@ -107,7 +108,7 @@ void bind_readers(nb::module_& m) {
             const nb::gil_scoped_release free;
             r.read(all[number], to.data());
           },
-          "Fills an array of uint8 with the bytes of the tensor of this number.");
+          "Fills a uint8 array with the bytes of the tensor with this number.");
   nb::class_<SafetensorsFile>(m, "SafetensorsFile", "A safetensors file with a checked header.")
       .def(nb::init<const std::string&>())
       .def_prop_ro(
@@ -122,7 +123,7 @@ void bind_readers(nb::module_& m) {
             const nb::gil_scoped_release free;
             f.read_bytes(t, 0, t.end - t.begin, to.data());
           },
-          "Fills an array of uint8 with the bytes of the tensor of this number.");
+          "Fills a uint8 array with the bytes of the tensor with this number.");
 }
 
 }  // namespace
@@ -131,9 +132,9 @@ void bind_checkpoint(nb::module_& m) {
   bind_readers(m);
   m.def("save_tensors", &save_tensors, nb::arg("folder"), nb::arg("model_file"), nb::arg("step"),
         nb::arg("run_json"), nb::arg("files"), nb::arg("links"),
-        "Saves one step in place of the one that the folder holds; every worker calls it. `files`: "
-        "(name, text, tensors); without text, tensors are (name, state, dtype, shape, function "
-        "that returns the bytes as a flat uint8 array). `model_file`: as in SavePlace.");
+        "Saves one step, which replaces the step that the folder holds. Every worker calls it. "
+        "`files`: (name, text, tensors). Without text, tensors are (name, state, dtype, shape, "
+        "function that returns the bytes as a flat uint8 array). `model_file`: as in SavePlace.");
 }
 
 }  // namespace hetu

@@ -70,12 +70,16 @@ nb::list env_table_for_python() {
 
 void bind_config(nb::module_& m) {
   m.def("read_cluster", &read_cluster_for_python, nb::arg("path"),
-        "Reads a cluster file: (nodes as dicts of host, servers, workers, chief; warnings).");
-  m.def("device_names", &device_names, "What workers can be asked to compute on.");
-  m.def("cuda_problem", &cuda_problem, "Why this process can't compute on CUDA; empty if it can.");
-  m.def("env", &env_for_python, "The environment variables that Hetu reads, checked, as a dict.");
+        "Reads a cluster file. Returns (nodes as dicts of host, servers, workers and chief; "
+        "warnings).");
+  m.def("device_names", &device_names,
+        "Returns the names of the devices that workers of this build can use.");
+  m.def("cuda_problem", &cuda_problem,
+        "Returns the reason why this process can't compute on CUDA, or '' if it can.");
+  m.def("env", &env_for_python,
+        "Returns the environment variables that Hetu reads, checked, as a dict.");
   m.def("env_table", &env_table_for_python,
-        "Every environment variable: (name, default, who sets it, meaning).");
+        "Returns every environment variable as (name, default, who sets it, meaning).");
 }
 
 }  // namespace hetu

@@ -155,7 +155,7 @@ void write_set(const std::string& folder, int classes, int train, int val, int s
 }
 
 void bind_images(nb::module_& m) {
-  m.def("reads_images", &reads_images, "True in a build with libjpeg and libpng.");
+  m.def("reads_images", &reads_images, "Returns True in a build with libjpeg and libpng.");
   m.def("write_drawn_folder", &write_set<write_drawn_folder>,
         nb::call_guard<nb::gil_scoped_release>());
   m.def("write_drawn_cifar100", &write_set<write_drawn_cifar100>,
@@ -180,7 +180,7 @@ void bind_images(nb::module_& m) {
         return std::make_unique<Loader>(image_folder_source(source), options);
       },
       nb::call_guard<nb::gil_scoped_release>());
-  nb::class_<Cifar100>(m, "Cifar100Set", "The rows of a file of CIFAR-100.")
+  nb::class_<Cifar100>(m, "Cifar100Set", "The rows of a CIFAR-100 file.")
       .def_prop_ro("rows", &Cifar100::rows);
   m.def("read_cifar100", &read_cifar100, nb::call_guard<nb::gil_scoped_release>());
   m.def("cifar100_loader", [](std::shared_ptr<Cifar100> set, bool train, std::uint64_t seed,
@@ -226,9 +226,9 @@ void bind_data(nb::module_& m) {
           nb::arg("prefetch"), nb::arg("every_row_once") = false);
   nb::class_<Loader>(m, "Loader", "Hands out this worker's slice of each global batch.",
                      nb::dynamic_attr())
-      .def("next", &next_arrays, "The next batch: a dict of NumPy arrays.")
+      .def("next", &next_arrays, "Returns the next batch as a dict of NumPy arrays.")
       .def("next_checksum", &next_checksum, nb::call_guard<nb::gil_scoped_release>(),
-           "CRC-32C of the next batch, fields with their names in order.")
+           "Returns the CRC-32C of the next batch: of its fields and their names, in order.")
       .def("position", [](const Loader& l) { return position_dict(l.position()); })
       .def("seek", [](Loader& l, const nb::dict& p) { l.seek(position_of(p)); })
       .def("divide", &Loader::divide, nb::call_guard<nb::gil_scoped_release>())
@@ -258,18 +258,19 @@ void bind_data(nb::module_& m) {
       out.append(nb::make_tuple(f.name, dtype_name(f.dtype), f.shape));
     return nb::make_tuple(out, rows->rows());
   });
-  const nb::class_<ReaderSet> reader_set(m, "Together", "Who reads what of one set of rows.");
+  const nb::class_<ReaderSet> reader_set(
+      m, "Together", "Describes which workers read which rows of one set of rows.");
   nb::class_<Readers>(m, "Readers", "The readers of a job; see executor/job/shared_samples.h.")
       .def("open", &Readers::open, nb::keep_alive<0, 1>(), nb::arg("apart"),
            nb::arg("compared") = false, nb::arg("fields") = std::vector<std::string>(),
-           "`fields`: those that the runs read; none: all.")
+           "`fields`: the fields that the runs read; empty: all.")
       .def("single", &Readers::single, nb::keep_alive<0, 1>());
   m.def("stream_loader", &stream_loader, nb::arg("name"), nb::arg("fields"), nb::arg("item"),
         nb::arg("rows_of_item"), nb::arg("options"), nb::arg("together").none(),
         nb::keep_alive<0, 6>(),
-        "`together`: one worker calls `item` for all of a job; None: this loader does, alone. "
-        "`rows_of_item`: a multiple of the options' global batch. Options that read ahead: `item` "
-        "may be called for a step while the one before is computed.");
+        "`together`: one worker calls `item` for the whole job; None: this loader calls it alone. "
+        "`rows_of_item`: a multiple of the options' global batch. With options that read ahead, "
+        "`item` may be called for a step while the previous step is computed.");
   m.def("bert_vocabulary_size", &bert_vocabulary_size);
   m.def("bert_target_entropy", &bert_target_entropy, nb::call_guard<nb::gil_scoped_release>());
 }

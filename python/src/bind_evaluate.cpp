@@ -27,7 +27,7 @@ nb::dict arrays(NamedTensors&& tensors) {
 }
 
 KernelChoice parse_kernels(const std::string& word) {
-  require(word == "reference" || word == "best", "kernels are 'reference' or 'best', not '{}'",
+  require(word == "reference" || word == "best", "kernels must be 'reference' or 'best', not '{}'",
           word);
   return word == "best" ? KernelChoice::Best : KernelChoice::Reference;
 }
@@ -57,10 +57,10 @@ nb::dict evaluate_graph(const Graph& graph, std::int64_t batch, const nb::dict& 
 void bind_evaluate(nb::module_& m) {
   m.def("evaluate", &evaluate_graph, nb::arg("graph"), nb::arg("batch"), nb::arg("leaves"),
         nb::arg("floats") = "float64", nb::arg("kernels") = "reference",
-        "One training micro-batch of a graph, in float64 or float32, by the reference kernels or "
-        "the best that fit: what checks compare with. `leaves`: name -> float64 array, of "
-        "placeholders, parameters and "
-        "buffers. Gives fetches, gradients and what would replace buffers, flat.");
+        "Computes one training micro-batch of a graph in float64 or float32, with the reference "
+        "kernels or the best kernels that fit. Tests use it as a reference. `leaves`: name -> "
+        "float64 array, for placeholders, parameters and buffers. Returns the fetches, the "
+        "gradients and the next values of buffers, flat.");
 }
 
 }  // namespace hetu

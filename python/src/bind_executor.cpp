@@ -77,8 +77,7 @@ struct Job {
     const auto whole = trainer.lock();
     if (loader) {
       require(loader->gives_every_row_once() == once,
-              "a loader that {} every row once is wanted here; Data.loader makes one by "
-              "Data._options",
+              "expected a loader that {} every row once; Data.loader makes one with Data._options",
               once ? "gives" : "does not give");
       read(*loader);
     }
@@ -235,13 +234,13 @@ void bind_steps(JobClass& job) {
           },
           nb::arg("loader").none(), nb::arg("fetches") = std::vector<std::string>(),
           nb::arg("once") = false, nb::arg("asks_to_stop") = false,
-          "Runs forward only. `fetches`: what is computed; none means all. `once`: the loader "
-          "gives every row once, and None comes after the last one. `asks_to_stop`: the result of "
+          "Runs forward only. `fetches`: the values to compute; empty: all. `once`: the loader "
+          "gives every row once, and None follows the last row. `asks_to_stop`: the result of "
           "every worker has stop_asked.")
       .def(
           "begin_run", [](Job& j, std::int64_t steps) { j.trainer.begin_run(steps); },
           nb::call_guard<nb::gil_scoped_release>(),
-          "A run of so many steps; next() gives their results.")
+          "Starts a run with this number of steps. next() returns their results.")
       .def(
           "next",
           [](Job& j, Loader* loader, const std::vector<Loader*>& of_all) -> nb::object {
@@ -254,8 +253,8 @@ void bind_steps(JobClass& job) {
             return result_dict(*std::move(r));
           },
           nb::arg("loader").none(), nb::arg("of_all") = std::vector<Loader*>(),
-          "The next step of the run, None once it is over. `of_all`: loaders of all pipelines, on "
-          "the worker that compares.");
+          "Returns the result of the next step of the run, or None after the last step. `of_all`: "
+          "loaders of all pipelines, on the worker that compares.");
 }
 
 // Binds the properties of a job among pipelines that average weights.
@@ -263,22 +262,22 @@ void bind_pipelines(JobClass& job) {
   job.def_prop_ro("averages", [](Job& j) { return j.trainer.averager() != nullptr; })
       .def_prop_ro(
           "in_first_pipeline", [](const Job& j) { return j.trainer.in_first_pipeline(); },
-          "True in the pipeline that logs; another one if it dies.")
+          "True in the pipeline that logs. If that pipeline fails, another pipeline logs.")
       .def_prop_ro(
           "may_lose",
           [](Job& j) {
             return j.trainer.membership() != nullptr && j.trainer.membership()->may_lose();
           },
-          "True if the job goes on without a pipeline that dies.")
+          "True if the job continues without a pipeline that fails.")
       .def_prop_ro(
           "living", [](Job& j) { return j.trainer.membership()->living(); },
-          "Pipelines that took part in the last step together.")
+          "The pipelines that took part in the last step together.")
       .def_prop_ro("losses", &losses)
       .def(
           "exchange",
           [](Job& j, const std::string& mine) { return j.trainer.membership()->exchange(mine); },
           nb::call_guard<nb::gil_scoped_release>(),
-          "The texts of this worker's copies in the living pipelines, by pipeline.")
+          "Returns the texts of this worker's copies in the living pipelines, by pipeline.")
       .def_prop_ro(
           "is_reporter", [](const Job& j) { return j.trainer.is_reporter(); },
           "True in the worker that has its pipeline's results.")
@@ -288,7 +287,7 @@ void bind_pipelines(JobClass& job) {
             const GroupCounts counts = j.trainer.averager()->take_counts();
             return std::make_pair(counts.mean(), counts.by_size);
           },
-          "(mean group size, groups by size) since the last call.");
+          "Returns (mean group size, groups by size) since the last call.");
 }
 
 // Binds comparison, readers and tracing.
@@ -300,21 +299,22 @@ void bind_course(JobClass& job) {
            const Trainer* single = j.compare->single();
            return names_of(single != nullptr ? single->fields() : std::vector<FeedSpec>());
          },
-         "Lays every step of runs beside one process; the fields which that reads, on worker 0.")
+         "Compares every step of the runs with a single process. Returns the fields that the "
+         "single process reads, on worker 0.")
       .def_prop_ro(
           "compared", [](const Job& j) { return j.compare->summary(); },
-          "What the comparison found, on worker 0.")
+          "The result of the comparison, on worker 0.")
       .def(
           "readers",
           [](const Job& j, const std::vector<std::string>& single) {
             return std::make_unique<Readers>(j.trainer, j.transport, single);
           },
           nb::keep_alive<0, 1>(), nb::call_guard<nb::gil_scoped_release>(),
-          "Who reads what in the job; every worker calls it. `single`: fields of the one process "
-          "beside the run, on worker 0.")
+          "Returns which workers of the job read which rows. Every worker calls it. `single`: "
+          "fields of the single process that the run is compared with, on worker 0.")
       .def_prop_ro("asynchronous", [](const Job& j) { return j.trainer.is_asynchronous(); })
       .def_prop_ro("table_counters", &counters_of,
-                   "By table on servers that this worker has, what it looked up and sent.")
+                   "By table on servers that this worker uses: what it looked up and sent.")
       .def("ask_to_stop", [](Job& j) { j.trainer.ask_to_stop(); })
       .def("record", [](Job& j, bool on) { j.trainer.record(on); })
       .def(
@@ -335,7 +335,7 @@ void bind_loss_scale(JobClass& job) {
            out["skipped"] = scale.state().skipped;
            return out;
          },
-         "Of float16, what goes on from a checkpoint; None of another dtype.")
+         "In float16, the state of the loss scale that a checkpoint stores; None for other dtypes.")
       .def(
           "resume_loss_scale",
           [](Job& j, double scale, std::int64_t clean, std::int64_t skipped) {
@@ -344,20 +344,21 @@ void bind_loss_scale(JobClass& job) {
           nb::arg("scale"), nb::arg("clean"), nb::arg("skipped"))
       .def_prop_ro(
           "scales_loss", [](const Job& j) { return j.trainer.loss_scale().is_on(); },
-          "Whether the job computes in float16.");
+          "True if the job computes in float16.");
 }
 
 // Binds weights, checkpoints and other state.
 void bind_state(JobClass& job) {
   job.def(
          "state", [](const Job& j) { return tensor_list(j, j.trainer.state()); },
-         "(parameter, state, array, owner): the arrays are the worker's own memory, to be read.")
+         "(parameter, state, array, owner) of each tensor. The arrays are the worker's own memory: "
+         "only read them.")
       .def(
           "gradients", [](const Job& j) { return tensor_list(j, j.trainer.gradients()); },
-          "Gradient sums of the last step, times gradient_scale, before clipping.")
+          "The gradient sums of the last step, times gradient_scale, before clipping.")
       .def_prop_ro(
           "gradient_scale", [](const Job& j) { return j.trainer.gradient_scale(); },
-          "Of float16, the loss scale of the last step; else 1.")
+          "In float16, the loss scale of the last step; 1 for other dtypes.")
       .def_prop_ro(
           "trainers",
           [](Job& j) {
@@ -366,7 +367,8 @@ void bind_state(JobClass& job) {
             return all;
           },
           nb::rv_policy::reference_internal,
-          "What trains here: the run, and one process beside it where that is asked for.")
+          "The trainers of this worker: the run's, and the single process's if the run is compared "
+          "with one.")
       .def("save", &save, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "save_model",
@@ -375,12 +377,12 @@ void bind_state(JobClass& job) {
             save_model(j.trainer, j.transport, j.graph, folder, fetches);
           },
           nb::call_guard<nb::gil_scoped_release>(),
-          "The graph that predicts these fetches, and its weights; every worker calls it.")
+          "Saves the graph that predicts these fetches, and its weights. Every worker calls it.")
       .def("load", &load, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "set_rate_factor",
           [](Job& j, double factor) { j.each([&](Trainer& t) { t.set_rate_factor(factor); }); },
-          "Multiplies the learning rate of the updates that follow.")
+          "Multiplies the learning rate of later updates.")
       .def("set_step",
            [](Job& j, std::int64_t step) { j.each([&](Trainer& t) { t.set_step(step); }); })
       .def_prop_ro("step", [](const Job& j) { return j.trainer.step(); })
@@ -397,7 +399,8 @@ void bind_state(JobClass& job) {
             return nb::make_tuple(nb::make_tuple(plan.micros, plan.bytes),
                                   nb::make_tuple(run.micros, run.bytes));
           },
-          "(micro-batches, bytes) that the plan keeps at once, and that were kept so far.")
+          "((micro-batches, bytes) that the plan keeps at once, (micro-batches, bytes) that were "
+          "kept so far).")
       .def_prop_ro("memory_peak", [](const Job& j) { return j.trainer.memory().peak(); })
       .def_prop_ro("fields", [](const Job& j) { return names_of(j.trainer.fields()); });
 }

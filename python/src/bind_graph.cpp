@@ -67,8 +67,8 @@ Initializer initializer(const std::string& kind, double a, double b) {
     if (kind == name) return {value, a, b};
   }
   fail(Code::InvalidArgument,
-       "unknown initializer '{}'; known: constant, uniform, normal, truncated_normal, "
-       "xavier_normal, xavier_uniform, kaiming_normal, kaiming_uniform",
+       "unknown initializer '{}'; use constant, uniform, normal, truncated_normal, xavier_normal, "
+       "xavier_uniform, kaiming_normal or kaiming_uniform",
        kind);
 }
 
@@ -100,10 +100,10 @@ nb::list operator_records() {
 }  // namespace
 
 void bind_graph(nb::module_& m) {
-  m.def("operator_records", &operator_records, "Every operator of this build, as dicts.");
+  m.def("operator_records", &operator_records, "Returns every operator of this build, as dicts.");
   m.def("lacks_for_bfloat16", &lacks_for_bfloat16,
-        "What this processor lacks to multiply bfloat16 by instructions of its own; '' if it has "
-        "them.");
+        "Returns what this processor lacks to multiply bfloat16 with its own instructions, or '' "
+        "if it can.");
   m.attr("BATCH") = kBatch;
 
   nb::class_<Graph>(m, "Graph", "A finished operator graph.")
@@ -114,7 +114,7 @@ void bind_graph(nb::module_& m) {
             return fields_for(g, training ? needed_in_training(g) : fetched_values(g, fetches));
           },
           nb::arg("fetches"), nb::arg("training") = false,
-          "Names of the fields that a run reads which reports these, or that trains.")
+          "Returns the names of the fields that a run reads to report these fetches, or to train.")
       .def(
           "counts_of",
           [](const Graph& g, const std::string& fetch) {
@@ -126,7 +126,7 @@ void bind_graph(nb::module_& m) {
                       needed[g.values[node.outputs[0]].producer] != 0;
             return sums;
           },
-          "How many step_sums a fetch comes from, besides itself.")
+          "Returns the number of step_sums that a fetch depends on, without the fetch itself.")
       .def_prop_ro("blocks", [](const Graph& g) { return g.blocks; })
       .def_prop_ro("nodes", [](const Graph& g) { return g.nodes.size(); })
       .def_prop_ro("parameters",
@@ -163,7 +163,7 @@ void bind_graph(nb::module_& m) {
              const nb::ndarray<const float, nb::c_contig, nb::device::cpu>& values) {
             b.start_from(v, {values.data(), values.data() + values.size()});
           },
-          "The elements of a parameter or buffer at first.")
+          "Sets the initial elements of a parameter or buffer.")
       .def("buffer",
            [](Builder& b, const std::string& name, const Shape& shape, const std::string& kind,
               double low,
@@ -184,7 +184,7 @@ void bind_graph(nb::module_& m) {
                 value.output == 0 ? node.name : fmt::format("{}:{}", node.name, value.output);
             return nb::make_tuple(name, node.op);
           },
-          "(name, operator) of the node that makes a value.")
+          "Returns (name, operator) of the node that computes a value.")
       .def(
           "reads",
           [](const Builder& b, ValueId v) {
@@ -197,7 +197,7 @@ void bind_graph(nb::module_& m) {
             }
             return nb::make_tuple(fields, sums);
           },
-          "(names of fields, numbers of step_sums) that a value comes from.")
+          "Returns (names of fields, numbers of step_sums) that a value depends on.")
       .def("type_of",
            [](const Builder& b, ValueId v) {
              return nb::make_tuple(dtype_name(b.type(v).dtype), b.type(v).shape);
@@ -215,16 +215,17 @@ void bind_graph(nb::module_& m) {
             }
             return part_for(fold(other.finish()), names);
           },
-          "The part of the graph that these need, finished; the builder stays as it is.")
+          "Returns the part of the graph that these values need, finished. The builder is not "
+          "changed.")
       .def(
-          "whole", [](const Builder& b) { return b.graph(); }, "All that was built so far.")
+          "whole", [](const Builder& b) { return b.graph(); }, "Returns the graph as built so far.")
       .def(
           "finish",
           [](const Builder& b) {
             Builder copy(b);
             return remove_dead(fold(copy.finish()));
           },
-          "The graph for training; what was built stays, and may be finished again.");
+          "Returns the graph for training. The builder is not changed, and can be finished again.");
 }
 
 }  // namespace hetu

@@ -33,7 +33,8 @@ nb::tuple started_for_python() {
 }  // namespace
 
 void bind_links(nb::module_& m) {
-  nb::class_<comm::Transport>(m, "Transport", "Links of this worker to the others of its job.")
+  nb::class_<comm::Transport>(m, "Transport",
+                              "The links of this worker to the other workers of its job.")
       .def_prop_ro("worker", &comm::Transport::worker)
       .def_prop_ro("workers", &comm::Transport::workers)
       .def("host_of", &comm::Transport::host_of)
@@ -44,11 +45,12 @@ void bind_links(nb::module_& m) {
       "connect", [](int number) { return open_links(number, look_at_signals); },
       nb::call_guard<nb::gil_scoped_release>());
   m.def("machine_cores", &machine_cores,
-        "Processors that this process may use: those that it may be put on, and no more than its "
-        "control groups let it have.");
+        "Returns the number of processors that this process may use, by its CPU affinity and the "
+        "limit of its control groups.");
   m.def("started", &started_for_python,
-        "Who takes part in the job: (hosts as (name, workers), empty if unknown; workers on this "
-        "host). In a job started by hand the first call waits for all workers.");
+        "Returns the workers of the job: (hosts as (name, workers), empty if unknown; number of "
+        "workers on this host). In a job that is started by hand, the first call waits for all "
+        "workers.");
   m.def(
       "thread_links",
       [](int workers) {
@@ -56,7 +58,7 @@ void bind_links(nb::module_& m) {
         for (auto& links : comm::make_inproc(workers)) out.append(nb::cast(std::move(links)));
         return out;
       },
-      "The links of a job whose workers are threads of this process.");
+      "Returns the links of a job whose workers are threads of this process.");
 }
 
 }  // namespace hetu

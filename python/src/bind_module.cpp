@@ -26,7 +26,7 @@ Key key_of(const std::string& kind, int placement, int part, int micro) {
   for (const Kind known :
        {Kind::SendForward, Kind::RecvForward, Kind::SendBackward, Kind::RecvBackward})
     if (kind == kind_name(known)) return {known, placement, part, micro};
-  fail(Code::InvalidArgument, "'{}' is no send or receive", kind);
+  fail(Code::InvalidArgument, "'{}' is not a send or receive", kind);
 }
 
 // Returns an owner of a Python object. The last copy releases the object under the interpreter
@@ -74,7 +74,7 @@ void set_gradients(ModuleJob& job, int placement, int model_stage,
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const bool single = arrays[i].dtype() == nb::dtype<float>();
     require(single || arrays[i].dtype() == nb::dtype<double>(),
-            "gradients that are summed are float32 or float64");
+            "gradients to be summed must be float32 or float64");
     out.push_back({parts.at(i), single ? DType::Float32 : DType::Float64, arrays[i].data(),
                    static_cast<std::int64_t>(arrays[i].size())});
     for (const auto& [worker, count] : owners.at(i)) out.back().owners.push_back({worker, count});
@@ -100,12 +100,13 @@ std::vector<int> balanced_cut(const std::vector<double>& seconds,
       return bytes(stage, first, end) <= most_bytes;
     };
   require(static_cast<std::size_t>(stages) <= seconds.size(),
-          "{} stages of a model of {} piece(s); choose fewer stages", stages, seconds.size());
+          "cannot cut a model into {} stages, because it has {} piece(s); choose fewer stages",
+          stages, seconds.size());
   const auto cut = balance_blocks(seconds, stages, devices);
   if (!cut)
     fail(Code::InvalidArgument,
-         "no cut into {} stages gives each at most {:.0f} bytes: all of them need {:.0f} in one "
-         "stage; use more stages, smaller micro-batches or recompute",
+         "no cut into {} stages keeps each within {:.0f} bytes; the whole model needs {:.0f} in "
+         "one stage; use more stages, smaller micro-batches or recompute",
          stages, most_bytes, bytes(stages - 1, 0, static_cast<int>(seconds.size())));
   return *cut;
 }
@@ -146,9 +147,9 @@ void bind_messages(nb::class_<ModuleJob>& job) {
            })
       .def("set_gradients", &set_gradients, nb::arg("placement"), nb::arg("model_stage"),
            nb::arg("arrays"), nb::arg("parts"), nb::arg("owners"),
-           "Sets the arrays of a placement's gradient, which must exist until they are set again, "
-           "the part of each, and which worker needs the sums of how many of its elements; no "
-           "owners: all need all.")
+           "Sets the gradient arrays of a placement, the part that each belongs to, and the number "
+           "of elements whose sums each worker needs (no owners: every worker needs all sums). The "
+           "arrays must exist until they are set again.")
       .def("set_scalar", [](ModuleJob& j, std::size_t index, double value) {
         j.stages().scalars().at(index) = value;
       });
@@ -186,13 +187,15 @@ void bind_average(nb::module_& m) {
             a.begin_run(step, updates, span_of(weights));
           },
           nb::arg("step"), nb::arg("updates"), nb::arg("weights"),
-          "About so many updates of each pipeline; the array must stay until the end of the run.")
+          "Starts a run of about this number of updates of each pipeline. The array must exist "
+          "until the end of the run.")
       .def("computed", &ModuleAverage::computed, free)
       .def("updated", &ModuleAverage::updated, free)
       .def("stop_soon", &ModuleAverage::stop_soon, free)
       .def("ends_after",
            [](const ModuleAverage& a, std::int64_t updates) { return a.stop_after() <= updates; })
-      .def("end_run", &end_run, nb::arg("states"), "Arrays that become their means over pipelines.")
+      .def("end_run", &end_run, nb::arg("states"),
+           "Ends the run. The arrays become their means over pipelines.")
       .def("mean", &ModuleAverage::mean, free)
       .def("mean_group", [](ModuleAverage& a) { return a.take_counts().mean(); });
 }
@@ -222,17 +225,19 @@ void bind_module(nb::module_& m) {
       .def_prop_ro("peak_activations", &ModuleJob::peak_activations)
       .def("recomputed", &ModuleJob::recomputed)
       .def("run", &ModuleJob::run, nb::call_guard<nb::gil_scoped_release>(), nb::arg("step"),
-           nb::arg("scalars"), nb::arg("training"), "One step; the sums of all workers' scalars.")
+           nb::arg("scalars"), nb::arg("training"),
+           "Runs one step. Returns the sums of all workers' scalars.")
       .def("record", &ModuleJob::record, nb::call_guard<nb::gil_scoped_release>())
       .def("write_trace", &ModuleJob::write_trace, nb::call_guard<nb::gil_scoped_release>());
   bind_messages(job);
   m.def("balanced_cut", &balanced_cut, nb::arg("seconds"), nb::arg("weight_bytes"),
         nb::arg("kept_bytes"), nb::arg("stages"), nb::arg("most_bytes"),
-        "The first piece of each stage by what pieces take and need; 0 bytes: any.");
+        "Returns the first piece of each stage, by the time and memory that the pieces need. 0 "
+        "bytes: no limit.");
   m.def("write_trace", &write_run, nb::call_guard<nb::gil_scoped_release>(), nb::arg("path"),
         nb::arg("workers"), nb::arg("plan"),
-        "One trace of what workers noted (JSON of each), beside what the plan predicts of their "
-        "times.");
+        "Writes one trace of the events that workers noted (JSON of each), with the times that the "
+        "plan predicts for them.");
   m.def(
       "exchange_bytes",
       [](comm::Transport& links, const comm::Group& group, const nb::bytes& mine, int number,
@@ -246,12 +251,12 @@ void bind_module(nb::module_& m) {
         return bytes_of(all);
       },
       nb::arg("links"), nb::arg("group"), nb::arg("mine"), nb::arg("number"), nb::arg("what"),
-      "The bytes of a group's workers, in its order, which ascends; each of them calls it, with "
-      "the same number. `what` names the wait in errors.");
+      "Returns the bytes of a group's workers, in the group's order, which ascends. All workers of "
+      "the group call it with the same number. `what` names the wait in errors.");
   m.def("gather_from_owners", &gather_from_owners, nb::arg("links"), nb::arg("group"),
         nb::arg("owners"), nb::arg("arrays"), nb::arg("number"), nb::arg("what"),
-        "Gives each array the bytes that its owner has. All workers of the group call it, with the "
-        "same number; `what` names the wait in errors.");
+        "Gives each array the bytes of its owner. All workers of the group call it with the same "
+        "number. `what` names the wait in errors.");
   bind_average(m);
 }
 

@@ -69,7 +69,7 @@ std::vector<Table> tables() {
 void made(const std::string& name, const Use& use) {
   for (const Table& table : tables())
     if (name == table.name) return table.make(use);
-  fail(Code::InvalidArgument, "no table of options is called '{}'", name);
+  fail(Code::InvalidArgument, "there is no table of options '{}'", name);
 }
 
 nb::list option_fields(const std::string& name) {
@@ -94,10 +94,11 @@ std::vector<std::string> option_tables() {
 }  // namespace
 
 void bind_options(nb::module_& m) {
-  m.def("option_tables", &option_tables, "Names of the tables of options.");
-  m.def("option_fields", &option_fields, nb::arg("table"), "The fields of a table, as dicts.");
+  m.def("option_tables", &option_tables, "Returns the names of the tables of options.");
+  m.def("option_fields", &option_fields, nb::arg("table"),
+        "Returns the fields of a table, as dicts.");
   m.def("check_options", &check_options, nb::arg("table"), nb::arg("values"),
-        "Throws what is wrong with values of a table's fields, each by itself and together.");
+        "Throws if values of a table's fields are wrong, alone or together.");
 }
 
 }  // namespace hetu

@@ -79,7 +79,7 @@ nb::object generate(Generator& generator, const AnyArray& ids, const GenerateOpt
 }
 
 void bind_generator(nb::module_& m) {
-  nb::class_<Generator>(m, "Generator", "Rows of tokens that go on by a saved model.")
+  nb::class_<Generator>(m, "Generator", "Continues rows of tokens with a saved model.")
       .def(
           "__init__",
           [](Generator* self, const std::string& folder, int threads) {
@@ -92,7 +92,7 @@ void bind_generator(nb::module_& m) {
              std::uint64_t seed) {
             return generate(self, ids, {tokens, temperature, seed});
           },
-          "int32 [rows, T + tokens] of ids int32 [rows, T], dense.")
+          "Returns int32 [rows, T + tokens] for ids, which are int32 [rows, T], dense.")
       .def_prop_ro("length", &Generator::length)
       .def_prop_ro("prompt", &Generator::prompt)
       .def_prop_ro("words", &Generator::words);
@@ -110,7 +110,8 @@ void bind_predict(nb::module_& m) {
           },
           nb::arg("folder"), nb::arg("rows") = 0, nb::arg("threads") = 0, nb::arg("device") = "cpu",
           nb::call_guard<nb::gil_scoped_release>())
-      .def("predict", &predict, "name -> array of each output; `fields`: name -> array, dense.")
+      .def("predict", &predict,
+           "Returns name -> array of each output. `fields`: name -> array, dense.")
       .def("carry", &Predictor::carry, nb::call_guard<nb::gil_scoped_release>())
       .def("reset", &Predictor::reset, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("rows", &Predictor::rows)
@@ -130,7 +131,7 @@ void bind_predict(nb::module_& m) {
         save_model(folder, model_of(graph, names), rows, checkpoint, models);
       },
       nb::call_guard<nb::gil_scoped_release>(),
-      "Saves a model with the weights of a checkpoint; `variants`: name -> (graph, names).");
+      "Saves a model with the weights of a checkpoint. `variants`: name -> (graph, names).");
 }
 
 }  // namespace hetu

@@ -39,7 +39,8 @@ ps::ServerOptimizer optimizer_from(const nb::dict& values) {
   }
   set_fields(fields(config), settings);
   check_optimizer(config);
-  require(config.clip_norm == 0, "servers do not clip: clip_norm must be 0, not {:g}",
+  require(config.clip_norm == 0,
+          "parameter servers do not clip gradients; clip_norm must be 0, got {:g}",
           config.clip_norm);
   return {config, {}};
 }
@@ -101,7 +102,7 @@ class PythonClient {
 
  private:
   ps::ParameterClient& client() {
-    require(client_ != nullptr, "this client has left its parameter servers; connect anew");
+    require(client_ != nullptr, "this client has left its parameter servers; create a new client");
     return *client_;
   }
   void end(const std::string& why) {
@@ -139,8 +140,9 @@ class PythonClient {
 }  // namespace
 
 void bind_ps(nb::module_& m) {
-  nb::class_<PythonClient>(m, "ParameterClient",
-                           "A worker's lines to parameter servers; hetu.ps.Client is its face.")
+  nb::class_<PythonClient>(
+      m, "ParameterClient",
+      "A worker's connections to parameter servers. Use it through hetu.ps.Client.")
       .def(nb::init<const std::string&, int, double>(), nb::arg("where"), nb::arg("worker"),
            nb::arg("timeout_s"))
       .def(
@@ -177,7 +179,8 @@ void bind_ps(nb::module_& m) {
         }
         return names;
       },
-      nb::arg("kind"), "What an optimizer keeps per element, in order.");
+      nb::arg("kind"),
+      "Returns the names of the states that an optimizer keeps per element, in order.");
 }
 
 }  // namespace hetu

@@ -157,7 +157,7 @@ nb::list method_records() {
 }  // namespace
 
 void bind_schedule(nb::module_& m) {
-  nb::class_<Schedule>(m, "Schedule", "A plan: who does what, in which order.")
+  nb::class_<Schedule>(m, "Schedule", "A plan: the instructions of each worker, in order.")
       .def_ro("method", &Schedule::method)
       .def_ro("stages", &Schedule::stages)
       .def_ro("micro_batches", &Schedule::micro_batches)
@@ -177,33 +177,35 @@ void bind_schedule(nb::module_& m) {
                                 figure_title(s.method, s.stages, s.micro_batches),
                                 s.workers.size());
            })
-      .def("_repr_svg_", &svg_of, "For notebooks.");
-  m.def("method_records", &method_records, "Every method of this build, as dicts.");
-  m.def("slow_of", &slow_of, nb::arg("text"), "What a --slow gives, as a dict.");
+      .def("_repr_svg_", &svg_of, "Returns a figure for notebooks.");
+  m.def("method_records", &method_records, "Returns every method of this build, as dicts.");
+  m.def("slow_of", &slow_of, nb::arg("text"), "Returns the values of a --slow text, as a dict.");
   m.def("group_constants", &group_constants, nb::arg("text"),
-        "Every constant of --group-options, those of the text in place of the defaults.");
+        "Returns every constant of --group-options, with the values of the text in place of the "
+        "defaults.");
   m.def(
       "plan",
       [](const std::string& source, const nb::dict& options) {
         return plan_of(plan_options_from(options, source));
       },
       nb::arg("source"), nb::arg("options"),
-      "The plan of `hetu schedule SOURCE` with these options, as given, not lowered.");
+      "Returns the plan of `hetu schedule SOURCE` with these options, as given, without lowering.");
   m.def(
       "plan_from_text",
       [](const std::string& text, const std::string& origin, const nb::dict& options) {
         return plan_from_text(plan_options_from(options, origin), text);
       },
       nb::arg("text"), nb::arg("origin"), nb::arg("options"),
-      "The plan that a CSV or JSON text holds.");
+      "Returns the plan that a CSV or JSON text holds.");
   m.def(
       "lowered_plan",
       [](const Schedule& plan, const nb::dict& options) {
         return lowered_plan(options_of(options), plan);
       },
-      nb::arg("plan"), nb::arg("options"), "The plan with communication, reductions and updates.");
+      nb::arg("plan"), nb::arg("options"),
+      "Returns the plan with communication, reductions and updates.");
   m.def("verify_plan", &report_of, nb::arg("plan"), nb::arg("options"),
-        "Proves a plan; what each worker and placement needs.");
+        "Proves a plan. Returns the needs of each worker and placement.");
   m.def(
       "simulate_plan",
       [](const Schedule& plan, const nb::dict& options, bool events) {
@@ -212,7 +214,7 @@ void bind_schedule(nb::module_& m) {
         return nb::make_tuple(to_json(s), events_of(s));
       },
       nb::arg("plan"), nb::arg("options"), nb::arg("events"),
-      "The JSON of `hetu simulate`, and the predicted events as dicts if asked for.");
+      "Returns the JSON of `hetu simulate`, and on request the predicted events as dicts.");
   m.def(
       "choose",
       [](const nb::dict& options) {
@@ -221,11 +223,12 @@ void bind_schedule(nb::module_& m) {
         o.format = "json";
         return choice_of(o);
       },
-      nb::arg("options"), "The JSON of `hetu choose` with these options.");
+      nb::arg("options"), "Returns the JSON of `hetu choose` with these options.");
   m.def("block_times", &block_times, nb::arg("path"),
-        "What a forward and a backward of each block of a model take, by a file of costs or a "
-        "trace.");
-  m.def("render_plan", &rendered, nb::arg("plan"), nb::arg("options"), "A picture or a trace.");
+        "Returns the times of a forward and a backward of each block of a model, from a file of "
+        "costs or a trace.");
+  m.def("render_plan", &rendered, nb::arg("plan"), nb::arg("options"),
+        "Returns a figure or a trace.");
 }
 
 }  // namespace hetu

@@ -64,19 +64,19 @@ void serve_parameters(const std::string& endpoint, const Descriptors& descriptor
 
 void bind_services(nb::module_& m) {
   m.def("service_keys", &keys_for_python, nb::arg("endpoints"),
-        "New keys of a process that serves a job: server_secret, worker_public, and the address "
-        "for its "
-        "workers, which holds theirs. None in a build without ZeroMQ.");
+        "Returns new keys of a process that serves a job: server_secret, worker_public, and the "
+        "address for its workers, which contains their keys. Returns None in a build without "
+        "ZeroMQ.");
   m.def("serve_coordinator", &serve, nb::arg("endpoint"), nb::arg("listener"),
         nb::arg("server_secret"), nb::arg("worker_public"), nb::arg("control"), nb::arg("report"),
-        "Serves one job on a listening socket until every worker has left or `control` ends; what "
-        "is lost goes to `report`.");
+        "Serves one job on a listening socket until every worker has left or `control` ends. "
+        "Pipelines that the job continues without are reported to `report`.");
   m.def("serve_parameters", &serve_parameters, nb::arg("endpoint"), nb::arg("descriptors"),
         nb::arg("server_secret"), nb::arg("worker_public"), nb::arg("place"), nb::arg("log"),
-        "Serves the parts of one server, `place` = (its number, how many there are), until its "
-        "control "
-        "line ends. `descriptors` = (a listening socket, the control line, where to report that it "
-        "serves); `log` = (a folder or \"\", whose job's log), from which it goes on.");
+        "Serves the parts of one server until its control line ends. `place` = (the server's "
+        "number, the number of servers). `descriptors` = (a listening socket, the control line, a "
+        "pipe that gets a report once the server has applied an update). `log` = (a folder or "
+        "\"\", the job of the log), from which the server continues.");
 }
 
 }  // namespace hetu

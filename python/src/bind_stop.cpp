@@ -44,7 +44,7 @@ extern "C" void hetu_take_signal(int number) {
 }
 
 Watch& watch_of(int number) {
-  require(number > 0 && number < kSignalNumbers, "no signal has the number {}", number);
+  require(number > 0 && number < kSignalNumbers, "there is no signal with the number {}", number);
   return g_watches[static_cast<std::size_t>(number)];
 }
 
@@ -85,17 +85,17 @@ void forget_signal(int number) {
 void bind_stop(nb::module_& m) {
   m.def("watch_signal", &watch_signal, nb::arg("number"), nb::arg("text"), nb::arg("asks"),
         nb::arg("once"),
-        "From here on the signal writes `text` (at most 512 bytes) to standard error, and asks "
-        "trainings to stop, or else goes on to the handler that it had. `once`: a second one does "
-        "what the system does by default. False, and nothing changed, if it is watched already or "
-        "has no handler to go on to.");
+        "From now on, the signal writes `text` (at most 512 bytes) to standard error. If `asks` is "
+        "true, it then asks trainings to stop, else it calls the handler that it had. `once`: a "
+        "second signal does what the system does by default. Returns False, and changes nothing, "
+        "if the signal is already watched or has no handler to call.");
   m.def("forget_signal", &forget_signal, nb::arg("number"),
-        "Puts back what a watched signal did before.");
+        "Restores what a watched signal did before.");
   m.def(
-      "forget_asked", [] { g_asked = 0; }, "What was asked so far is over.");
+      "forget_asked", [] { g_asked = 0; }, "Forgets the requests to stop so far.");
   m.def(
       "stop_asked", [] { return g_asked != 0; },
-      "Whether a watched signal has asked trainings to stop.");
+      "Returns True if a watched signal has asked trainings to stop.");
 }
 
 }  // namespace hetu

@@ -78,8 +78,8 @@ void bind_summary(nb::module_& m) {
         return time_factors(sides_of(layers), rows, {warm_up, timed});
       },
       nb::arg("layers"), nb::arg("rows"), nb::arg("warm_up"), nb::arg("timed"),
-      "Milliseconds of each timed run of both Kronecker factors of linear layers (inputs, outputs) "
-      "for so many rows.");
+      "Returns the milliseconds of each timed run of both Kronecker factors of linear layers "
+      "(inputs, outputs) for this number of rows.");
   m.def(
       "time_inverses",
       [](const Sides& layers, int warm_up, int timed) {
@@ -88,12 +88,12 @@ void bind_summary(nb::module_& m) {
         return std::make_pair(times.inversion, times.precondition);
       },
       nb::arg("layers"), nb::arg("warm_up"), nb::arg("timed"),
-      "The same of their damped inverses, and of gradients multiplied by them.");
+      "Returns the same for their damped inverses, and for gradients multiplied by them.");
   m.def("graph_nodes", &graph_nodes,
-        "The nodes of a graph, in an order in which inputs come first: name, op, block, whether it "
-        "is of the backward pass, values, types, operations for one sample.");
+        "Returns the nodes of a graph, inputs before their readers: name, op, block, whether it is "
+        "in the backward pass, values, types, operations for one sample.");
   m.def("plan_memory", &plan_memory,
-        "Bytes by worker of a pipeline and by its stages, as the plan of such a job has them.");
+        "Returns the bytes of a pipeline by worker, and of its stages, by the plan of such a job.");
 }
 
 }  // namespace hetu

@@ -50,7 +50,7 @@ void bind_text(nb::module_& m) {
             words.encode({text.c_str(), text.size()}, text_encoding(encoding), text.size(), ids);
             return ids;
           },
-          nb::arg("text"), nb::arg("encoding") = "utf-8", "The ids of a text's tokens.");
+          nb::arg("text"), nb::arg("encoding") = "utf-8", "Returns the ids of a text's tokens.");
   m.def("bert_text_loader", [](const nb::dict& how, const LoaderOptions& options) {
     BertTextOptions source = options_of(how);
     const nb::gil_scoped_release release;
@@ -74,7 +74,8 @@ void bind_text(nb::module_& m) {
         out["most_masked"] = most_masked(tokens);
         return out;
       },
-      "Rows of an epoch, tokens of the vocabulary, masked tokens of a row at most.");
+      "Returns the rows of an epoch, the tokens of the vocabulary, and the most masked tokens of a "
+      "row.");
   m.def("bert_text_entropy", [](const nb::dict& how, std::int64_t most_rows) {
     const BertTextOptions options = options_of(how);
     const nb::gil_scoped_release release;

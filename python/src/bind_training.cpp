@@ -33,8 +33,8 @@ std::pair<std::int64_t, std::string> read_run(const std::string& folder) {
 
 void bind_training_options(nb::module_& m) {
   nb::class_<TrainerOptions>(m, "TrainingOptions",
-                             "What a training job is told: fields of option_fields('training'), "
-                             "its grid, its plan.")
+                             "The options of a training job: the fields of "
+                             "option_fields('training'), the grid and the plan.")
       .def("__init__",
            [](TrainerOptions* self, const nb::dict& values) {
              new (self) TrainerOptions(trainer_options(values));
@@ -55,10 +55,10 @@ void bind_questions(nb::module_& m) {
         check_rate(r);
         return r.at(update);
       },
-      "Learning rate of an update, counted from 1.");
+      "Returns the learning rate of an update, counted from 1.");
   m.def(
       "crc32c", [](const nb::bytes& data) { return crc32c(data.c_str(), data.size()); },
-      "CRC-32C of bytes.");
+      "Returns the CRC-32C of bytes.");
   m.def(
       "check_training",
       [](const Graph& graph, const nb::dict& optimizer, TrainerOptions options, bool limited) {
@@ -66,35 +66,38 @@ void bind_questions(nb::module_& m) {
         return Trainer::check(graph, optimizer_of(optimizer), with_servers(graph, options));
       },
       nb::arg("graph"), nb::arg("optimizer"), nb::arg("options"), nb::arg("limited") = true,
-      "Throws what some worker of such a job would throw before its first step; returns the "
-      "largest peak of a worker's memory, bytes.");
+      "Throws what a worker of this job would throw before its first step. Returns the largest "
+      "peak memory of a worker, in bytes.");
   m.def(
       "check_training_options",
       [](const nb::dict& values) { check_training_options(trainer_options(values)); },
-      "Throws what is wrong with options of a job whatever its model is.");
+      "Throws if options of a job are wrong, whatever its model is.");
   m.def("default_micro_batches", &default_micro_batches,
-        "Micro-batches per step that training has unless told, of a method or of rows.");
+        "Returns the default number of micro-batches per step, for a method or for rows.");
   m.def("balance_stages", &balance_stages,
-        "First block of each of so many stages, cut by the floating-point operations of blocks.");
+        "Returns the first block of each stage of a cut into this number of stages, balanced by "
+        "the floating-point operations of blocks.");
   m.def("list_checkpoints", &list_checkpoints);
-  nb::class_<FolderLock>(m, "FolderLock", "A folder that other jobs can't save into.");
+  nb::class_<FolderLock>(m, "FolderLock",
+                         "A lock on a folder, so that other jobs can't save into it.");
   m.def(
       "claim_folder",
       [](const std::string& folder, comm::Transport& links) {
         return claim_folder(folder, env().job, links);
       },
       nb::call_guard<nb::gil_scoped_release>(),
-      "Makes and locks a folder for a training; throws on all workers if it can't be written, if "
-      "another job saves there, or if a worker doesn't see it. Worker 0 gets the lock, others "
-      "None.");
-  m.def("read_run", &read_run, "(step, run as JSON) of the newest checkpoint of a folder.");
+      "Creates and locks a folder for a training. Throws on all workers if it can't be written, if "
+      "another job saves there, or if a worker doesn't see it. Worker 0 gets the lock, and the "
+      "others get None.");
+  m.def("read_run", &read_run, "Returns (step, run as JSON) of the newest checkpoint of a folder.");
   m.def(
       "gather_texts",
       [](comm::Transport& links, const std::string& mine) {
         return gather_texts(mine, links,
                             {comm::make_tag(kSaveTag, 0, 0, 7, 0), "a text of every worker"});
       },
-      nb::call_guard<nb::gil_scoped_release>(), "The texts of all workers, in every worker.");
+      nb::call_guard<nb::gil_scoped_release>(),
+      "Returns the texts of all workers, on every worker.");
 }
 
 }  // namespace

@@ -17,8 +17,9 @@ namespace nb = nanobind;
 namespace hetu {
 
 void bind_weight_files(nb::module_& m) {
-  nb::class_<WeightReader>(m, "WeightReader",
-                           "The weights of a safetensors file, or of those of an index or folder.")
+  nb::class_<WeightReader>(
+      m, "WeightReader",
+      "The weights of a safetensors file, or of the files of an index or folder.")
       .def(nb::init<const std::string&>())
       .def_prop_ro(
           "entries",
@@ -37,9 +38,10 @@ void bind_weight_files(nb::module_& m) {
             const std::size_t count = values.size();
             return own_array<float>(std::move(values), {count});
           },
-          "The elements of the tensor of this number, float32, flat.");
+          "Returns the elements of the tensor with this number, float32, flat.");
   m.def("copy_behind", &copy_behind, nb::call_guard<nb::gil_scoped_release>(), nb::arg("files"),
-        "Copies files, as (from, to), where nothing else wants the processor; blocks.");
+        "Copies files, given as (from, to), while no other work needs the processor. Blocks until "
+        "it is done.");
 }
 
 }  // namespace hetu

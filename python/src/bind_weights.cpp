@@ -50,22 +50,22 @@ nb::dict gathered(const Function& function) {
 }  // namespace
 
 void bind_weights(nb::module_& m) {
-  nb::class_<Trainer>(m, "Trainer", "One worker's training, as executor/job/trainer.h has it.");
+  nb::class_<Trainer>(m, "Trainer", "One worker's training; see executor/job/trainer.h.");
   using Names = std::vector<std::string>;
   m.def(
       "weights",
       [](Trainer& trainer, const Names& names, comm::Transport& links) {
         return gathered([&] { return weights_of(trainer, names, links); });
       },
-      "Weights and buffers by name, of all workers; every worker calls it.");
+      "Returns weights and buffers by name, of all workers. Every worker calls it.");
   m.def(
       "gradients",
       [](const Trainer& trainer, const Names& names, comm::Transport& links) {
         return gathered([&] { return gradients_of(trainer, names, links); });
       },
-      "Gradient sums of the last step by name, of all workers; every worker calls it.");
+      "Returns gradient sums of the last step by name, of all workers. Every worker calls it.");
   m.def("gradient_norms", &gradient_norms_of, nb::call_guard<nb::gil_scoped_release>(),
-        "Their norms by name; every worker calls it.");
+        "Returns the norms of the gradient sums by name. Every worker calls it.");
   m.def(
       "set_weights",
       [](const std::vector<Trainer*>& trainers, const Given& given, comm::Transport& links) {
@@ -73,7 +73,7 @@ void bind_weights(nb::module_& m) {
         const nb::gil_scoped_release free;
         set_weights(trainers, values, links);
       },
-      "Puts values in the place of weights and buffers; every worker gives the same.");
+      "Replaces the values of weights and buffers. Every worker passes the same values.");
 }
 
 }  // namespace hetu

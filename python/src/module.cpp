@@ -57,10 +57,11 @@ NB_MODULE(_hetu, m) {
   });
   m.def(
       "expect_leaks", [] { nb::set_leak_warnings(false); },
-      "What is kept at the end of the process, from here on, is nobody's mistake.");
+      "Declares that objects which exist at the end of the process, from now on, are not leaks.");
   m.def(
       "keep_forever", [](const nb::object& held) { held.inc_ref(); },
-      "Never destroys an object: of a forked child, which lacks the threads that the object has.");
+      "Never destroys the object. A forked child needs this, because it lacks the object's "
+      "threads.");
   hetu::watch_forks();
   hetu::bind_config(m);
   hetu::bind_services(m);

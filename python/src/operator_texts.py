@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the type stubs or the documentation page of the operators, from the records of a built module.
+"""Writes the type stubs or the documentation page of the operators, from the operator records of a built module.
 
 usage: operator_texts.py MODULE --stubs FOLDER     the partial stub package of hetu.ops (the build calls this)
        operator_texts.py MODULE --table FILE       docs/operators.md, operator x back end
-       operator_texts.py MODULE --check FILE       exit 1 if that page is stale (a test calls this)
+       operator_texts.py MODULE --check FILE       exits with 1 if that page is stale (a test calls this)
 
-MODULE is the path of hetu._hetu; the package and NumPy are not needed.
+MODULE is the path of hetu._hetu. The package and NumPy are not needed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any
 
 HEAD = """# Operators
 
-Made from the operator records and kernel tables of the build; a test keeps it fresh. `help(hetu.ops.NAME)` shows a record
-with its attributes. Kernels stand best first: the first that fits the shapes and types is taken; the reference is the
-oracle of the others and can be forced with `HETU_KERNELS=reference`.
+This page is generated from the operator records and kernel tables of a build. A test checks that it is up to date.
+`help(hetu.ops.NAME)` shows an operator with its attributes. Kernels are listed from best to worst, and the first one that
+supports the shapes and types is used. The other kernels are tested against the reference kernel, which
+`HETU_KERNELS=reference` selects.
 
 | operator | inputs | what it computes | CPU |
 |---|---|---|---|
@@ -79,7 +80,7 @@ def main(module: str, what: str, target: str) -> int:
     elif what == "--table":
         path.write_text(table(found))
     elif path.read_text() != table(found):
-        print(f"{target} is stale; make it again: python3 python/src/operator_texts.py {module} --table {target}")
+        print(f"{target} is stale; regenerate it with: python3 python/src/operator_texts.py {module} --table {target}")
         return 1
     return 0
 

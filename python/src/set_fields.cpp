@@ -20,8 +20,7 @@ FieldValue number_of(const std::string& name, nb::handle value) {
     if (!whole.is_valid()) nb::raise_python_error();
     int overflow = 0;
     const long long number = PyLong_AsLongLongAndOverflow(whole.ptr(), &overflow);
-    require(overflow == 0, "{}: {} is larger than a whole number may be", name,
-            text_of_python(value));
+    require(overflow == 0, "{}: {} is too large for a 64-bit integer", name, text_of_python(value));
     return static_cast<std::int64_t>(number);
   }
   return nb::cast<double>(nb::float_(value));
@@ -41,7 +40,8 @@ FieldValue list_of(const std::string& name, nb::handle values) {
     const auto* n = std::get_if<std::int64_t>(&number);
     numbers.push_back(n != nullptr ? static_cast<double>(*n) : std::get<double>(number));
   }
-  require(texts.empty() || numbers.empty(), "{}: a list of numbers or of texts, got both", name);
+  require(texts.empty() || numbers.empty(),
+          "{}: expected a list of numbers or a list of strings, got both", name);
   if (!texts.empty()) return texts;
   if (whole.size() == numbers.size()) return whole;
   return numbers;
@@ -54,7 +54,7 @@ FieldValue from_python(const std::string& name, nb::handle value) {
   const bool number = PyIndex_Check(value.ptr()) != 0 || nb::hasattr(value, "__float__");
   if (number && !nb::hasattr(value, "__len__")) return number_of(name, value);
   if (nb::hasattr(value, "__iter__")) return list_of(name, value);
-  fail(Code::InvalidArgument, "{}: a number, a text or a list is wanted, got {}", name,
+  fail(Code::InvalidArgument, "{}: expected a number, a string or a list, got {}", name,
        text_of_python(nb::repr(value)).substr(0, 60));
 }
 

@@ -95,7 +95,7 @@ TrainerOptions trainer_options(const nb::dict& d) {
     o.micro_batches = default_micro_batches(o.method);
   const std::vector<const char*> known = device_names();
   if (std::find(known.begin(), known.end(), o.device) == known.end())
-    fail(Code::Unsupported, "training on '{}' is to come; workers of this build compute on 'cpu'",
+    fail(Code::Unsupported, "device '{}' is not supported; use 'cpu' or 'cuda'",
          o.device.substr(0, 60));
   o.kernels = env().kernels;
   if (wants_servers(o)) o.servers = servers_of_job();

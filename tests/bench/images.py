@@ -80,7 +80,7 @@ def main() -> int:
     parser.add_argument("--opencv", default=sys.executable)
     args = parser.parse_args()
     if not _hetu.reads_images():
-        print("images: this build reads no images", file=sys.stderr)
+        print("images: this build cannot read images", file=sys.stderr)
         return 0
     times: dict[str, list[float]] = {"Hetu": [], "torchvision": [], "OpenCV": []}
     with tempfile.TemporaryDirectory() as root:

@@ -16,7 +16,7 @@ TEST(ChooseCommand, RanksUnderALimit) {
   const Outcome o = hetu("choose --stages 4 --micro-batches 8 --memory-limit 2.5 --top 3");
   ASSERT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("\n   1  v-min M=8 "));
-  EXPECT_THAT(o.out, HasSubstr("refused, as:\n"));
+  EXPECT_THAT(o.out, HasSubstr("refused, for these reasons:\n"));
   EXPECT_THAT(o.out, HasSubstr("plan needs more activations than the limit of 2.5"));
   const Outcome two =
       hetu("choose --stages 4 --methods gpipe,1f1b --micro-batches 4,8 --format json");
@@ -52,7 +52,7 @@ TEST(ChooseCommand, SearchesGridsOfWorkers) {
   ASSERT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("fastest simulated: chimera W=8 D=4 B=8 N=8\n"));
   EXPECT_THAT(o.out, HasSubstr("chimera W=4 D=8 B=8 N=16 "));
-  EXPECT_THAT(o.out, HasSubstr("48 blocks make no 32 equal stages"));
+  EXPECT_THAT(o.out, HasSubstr("48 blocks can't be split into 32 equal stages"));
   const Outcome one = hetu(base + "--memory-limit 1GiB --methods gpipe --format json");
   ASSERT_EQ(one.status, 0) << one.err;
   EXPECT_THAT(one.out, HasSubstr("\"recompute\": true"));
@@ -108,11 +108,12 @@ TEST(ChooseCommand, SearchesTheLargestSizes) {
 TEST(ChooseCommand, SaysWhichCostsASearchRestsOn) {
   const std::string grid = "choose --workers 4 --global-batch 8 ";
   EXPECT_THAT(hetu(grid).out,
-              AllOf(HasSubstr("forward 1, backward 2; a stage takes 1/D\n"),
-                    HasSubstr("messages and all-reduces take no time: give --latency"),
+              AllOf(HasSubstr("forward 1, backward 2; each stage takes 1/D\n"),
+                    HasSubstr("messages and all-reduces take no time; to include them, give "
+                              "--latency"),
                     Not(HasSubstr("equally fast"))));
   EXPECT_THAT(hetu(grid + "--latency 1 --speed 1,1,1,2").out,
-              AllOf(Not(HasSubstr("take no time")), HasSubstr("all workers as equally fast")));
+              AllOf(Not(HasSubstr("take no time")), HasSubstr("assume equally fast workers")));
   EXPECT_THAT(hetu("choose --help").out, HasSubstr("Each of D stages takes 1/D of the times"));
 }
 
@@ -126,19 +127,19 @@ TEST(ChooseCommand, RefusesInOneLine) {
            {"--stages 2 --costs missing.json", "missing.json: cannot be opened"},
            {"--stages 2 --micro-batches 0", "--micro-batches"},
            {"--workers 4", "--workers needs --global-batch S"},
-           {"--workers 4 --global-batch 8 --stages 2", "--stages says how workers lie"},
-           {"--workers 4 --global-batch 8 --micro-batches 2", "not with --micro-batches"},
+           {"--workers 4 --global-batch 8 --stages 2", "--stages can't be combined with --workers"},
+           {"--workers 4 --global-batch 8 --micro-batches 2", "not --micro-batches"},
            {"--workers 4 --global-batch 8 --methods zb-v", "knows gpipe, 1f1b and chimera"},
            {"--workers 4 --global-batch 8 --memory-limit 3", "in bytes"},
            {"--workers 4 --global-batch 8 --asynchronous", "a flush after each step"},
            {"--workers 4 --global-batch 8 --blocks-per-stage 2", "--blocks / D"},
            {"--workers 4 --global-batch 8 --memory-limit 1GiB", "needs --costs with"},
            {"--stages 4 --memory-limit 1GiB", "needs --costs with"},
-           {"--workers 4 --global-batch 8 --blocks 8", "--blocks 8: it counts the blocks of a CSV"},
+           {"--workers 4 --global-batch 8 --blocks 8", "--blocks 8 counts the blocks of a CSV"},
            {"--workers 4 --global-batch 8 --blocks 8 --costs one.json", "the blocks of a CSV"},
            {"--workers 4 --global-batch 8 --costs blocks.csv", "give --blocks L"},
            {"--stages 2 --costs one.json --blocks-per-stage 2", "one.json is not one"},
-           {"--stages 4 --global-batch 8", "go with --workers"},
+           {"--stages 4 --global-batch 8", "need --workers"},
            {"--stages 2 --format svg", "unknown 'svg'"}}) {
     const Outcome o = hetu("choose " + arguments);
     EXPECT_EQ(o.status, 2) << arguments;

@@ -62,7 +62,7 @@ TEST(Cli, DrawsARefusedPlanWithThePlaceMarked) {
       EXPECT_EQ(o.err, told.err) << plan;
       const std::string figure = read_text(folder() / fmt::format("r.{}", format));
       EXPECT_THAT(figure, HasSubstr(": refused"));
-      EXPECT_THAT(figure, HasSubstr("stands at step"));
+      EXPECT_THAT(figure, HasSubstr("is at step"));
     }
   }
   // Formats without a figure write nothing.
@@ -202,8 +202,8 @@ TEST(Cli, PrintsTheDeadlockOfUnbufferedSendsAndExitsWithOne) {
   EXPECT_EQ(o.out, "");
   EXPECT_EQ(o.err,
             "schedule deadlocks with 0 send slot(s) per channel:\n"
-            "  worker 0 stands at step 3: 0SEND_F1 waits for 1RECV_F1\n"
-            "  worker 1 stands at step 3: 1SEND_B0 waits for 0RECV_B0\n");
+            "  worker 0 is at step 3: 0SEND_F1 waits for 1RECV_F1\n"
+            "  worker 1 is at step 3: 1SEND_B0 waits for 0RECV_B0\n");
   EXPECT_EQ(hetu("verify 1f1b --stages 2 --micro-batches 4 --send-slots 1").status, 0);
   EXPECT_EQ(hetu("verify gpipe --stages 2 --micro-batches 4 --send-slots 0").status, 0);
 }
@@ -225,9 +225,9 @@ TEST(Cli, WrongPlansExitWithOneAndNameTheirWorkers) {
     const char* says;
   };
   for (const Case& c :
-       {Case{"0F0,0B0\n1B0,1F0\n", "worker 1 stands at step 0: 1B0 waits for 1F0"},
+       {Case{"0F0,0B0\n1B0,1F0\n", "worker 1 is at step 0: 1B0 waits for 1F0"},
         {"0F0\n1F0,1B0\n", "worker 0 never runs 0B0"},
-        {"0F0,0B0,0B0\n1F0,1B0\n", "0B0 is doubled"},
+        {"0F0,0B0,0B0\n1F0,1B0\n", "0B0 occurs twice"},
         {"0F0,1B0\n1F0,0B0\n", "is misplaced"},
         {"0F0,0F1,0B0,0UPDATE,0B1,0UPDATE\n1F0,1B0,1F1,1B1,1UPDATE\n", "weight versions"}}) {
     file("wrong.csv", c.text);
@@ -278,7 +278,8 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"verify chimera --stages 8 --micro-batches 4 --pairs 2 --concat doubling",
             "one pair of pipelines"},
            {"verify pipedream-2bw --stages 4 --micro-batches 2", "nearest legal: 4"},
-           {"verify auto --stages 4 --micro-batches 8 --memory-limit 0.5", "the least possible, 1"},
+           {"verify auto --stages 4 --micro-batches 8 --memory-limit 0.5",
+            "memory limit must be at least 1 micro-batch, got 0.5"},
            {"verify varuna --stages 4 --micro-batches 8 --with-recompute", "recomputes already"},
            {"verify zb-1p --stages 4 --micro-batches 8 --runtime-rule", "does not apply to zb-1p"},
            {"verify 1f1b --stages 0 --micro-batches 1", "--stages: expected a whole number from 1"},
@@ -296,13 +297,15 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
             "--forward: expected a finite number >= 0, got 'nan'"},
            {"simulate " + plan + "--forward -1",
             "--forward: expected a finite number >= 0, got '-1'"},
-           {"simulate " + plan + "--backward 2 --input-grad 1", "exclude each other"},
+           {"simulate " + plan + "--backward 2 --input-grad 1",
+            "--backward can't be combined with --input-grad"},
            {"simulate " + plan + "--costs costs.json",
             "'forward' must be a finite number >= 0, got -1"},
            {"simulate " + plan + "--costs three.json", "costs of 3 stages do not fit a plan of 2"},
            {"simulate " + plan + "--costs table.csv", "needs --micro-batch-size"},
            {"simulate " + plan + "--costs none.json", "none.json: cannot be opened"},
-           {"simulate " + plan + "--costs three.json --forward 1", "exclude each other"},
+           {"simulate " + plan + "--costs three.json --forward 1",
+            "--costs can't be combined with --forward"},
            {"simulate " + plan + "--speed 1,0", "--speed: expected a finite number >= 1e-09"},
            {"simulate " + plan + "--speed 1,1,1", "speed: 3 numbers for 2 workers"},
            {"simulate " + plan + "--slow factor=2", "needs a pipeline or a worker"},
@@ -315,7 +318,7 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"simulate " + plan + "--slow worker=1,factor=inf", "factor: expected a finite number"},
            {"simulate " + plan + "--slow host=1,factor=2", "--slow: unknown 'host'; known: pipel"},
            {"simulate " + plan + "--sync-method preduce --pipelines 2",
-            "such as pipedream; '1f1b' does not"},
+            "such as pipedream, but '1f1b' has no updates in its rows"},
            {"simulate " + plan + "--sync-period 5",
             "--sync-period is for --sync-method preduce, not allreduce"},
            {"simulate pipedream --stages 2 --micro-batches 4 --pipelines 2 --sync-method preduce "
@@ -323,10 +326,10 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
             "--group-options: unknown 'wiat'"},
            {"simulate " + plan + "--group-log g.jsonl", "--sync-method allreduce has no groups"},
            {"simulate pipedream --stages 2 --micro-batches 4 --sync-method preduce",
-            "at least 2 pipelines side by side, got 1"},
+            "groups need at least 2 pipelines, got 1"},
            {"simulate pipedream --stages 2 --micro-batches 40 --pipelines 4 --sync-method preduce "
             "--min-group 5",
-            "the minimum group must be 1…4, the number of pipelines, got 5"},
+            "the minimum group size must be from 1 to 4, the number of pipelines, got 5"},
            {"simulate " + plan + "--format html --style profile", "profile is for --format svg"},
            {"simulate " + plan + "--style gantt", "unknown 'gantt'"},
            {"simulate " + plan + "--format png", "unknown 'png'"},
@@ -339,10 +342,11 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"verify long.csv", "long.csv: line 1 is 104857600 bytes long"},
            {"verify bad.json", "bad.json: "},
            {"verify cut.csv --chunks 2", "--chunks does not apply to a FILE"},
-           {"verify one.csv --pair-semantics atomic", "one.csv: no pair is marked to run as one"},
+           {"verify one.csv --pair-semantics atomic",
+            "one.csv: pair semantics atomic needs a pair"},
            {"simulate lowered.json --sync end", "--sync end: the plan is lowered already"},
            {"verify words.json", "'concat' must be \"direct\""},
-           {"verify pairs.json", "pairs.json: pair semantics 'both'; known: split, atomic"},
+           {"verify pairs.json", "pairs.json: unknown pair semantics 'both'; known: split, atomic"},
        }) {
     const Outcome o = hetu(c.arguments);
     EXPECT_EQ(o.status, 2) << c.arguments << "\n" << o.err;
@@ -398,7 +402,7 @@ TEST(Cli, BoundsEveryNumber) {
   const Outcome waits =
       hetu("rehearse 1f1b --stages 2 --micro-batches 2 --forward 1e15 --time-unit 1s --repeat 1");
   EXPECT_EQ(waits.status, 2) << waits.out;
-  EXPECT_THAT(waits.err, HasSubstr("at most a day is rehearsed"));
+  EXPECT_THAT(waits.err, HasSubstr("a rehearsal takes at most a day"));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ TEST(CompareCommand, ReadsTheTraceOfARehearsal) {
   ASSERT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out, StartsWith("chimera: 4 workers, 4 micro-batches; step 0; ms\n"));
   for (const char* words : {"\nF (mean of 16) ", "\nREDUCE_GRAD (mean of 8) ", "\nworker 3 busy ",
-                            "\n0 -> 1 way ", "\n3 -> 2 waiting ", " ms  "})
+                            "\n0 -> 1 transit ", "\n3 -> 2 waiting ", " ms  "})
     EXPECT_THAT(o.out, HasSubstr(words));
   // A run by a clock may be on time. This is the same run with every event a quarter later.
   auto late = nlohmann::json::parse(read_text(folder() / "run.json"));

@@ -69,34 +69,34 @@ TEST(ServersCommand, StepsWithAFlushPushTheirGradients) {
 TEST(ServersCommand, WhatHasNoServersIsRefusedInOneLine) {
   const std::string sizes = " --stages 2 --micro-batches 4 --pipelines 2";
   hetu("schedule hetpipe" + sizes + " --staleness 1 --lowered --format json -o low.json");
-  for (const auto& [words, says] : std::vector<std::pair<std::string, std::string>>{
-           {"hetpipe" + sizes + " --staleness -2", "--staleness"},
-           {"hetpipe" + sizes + " --servers 0", "--servers"},
-           {"hetpipe" + sizes + " --sync-method allreduce",
-            "'hetpipe' on 2 pipelines has versions by"},
-           {"hetpipe" + sizes + " --sync-method preduce", "(sync method hetpipe)"},
-           {"hetpipe" + sizes + " --overlap", "(sync method hetpipe)"},
-           {"hetpipe" + sizes + " --sync-method hetpipe --overlap",
-            "--overlap is for pipelines that"},
-           {"gpipe" + sizes + " --staleness 0",
-            "--staleness is for pipelines that push to servers"},
-           {"pipedream" + sizes + " --staleness 2", "those of 'pipedream' do not"},
-           {"pipedream" + sizes + " --sync-method preduce --servers 2",
-            "--servers is for pipelines"},
-           {"gpipe" + sizes + " --sync-method hetpipe",
-            "'gpipe' has a flush after each step: --sync-method ps"},
-           {"pipedream" + sizes + " --sync-method hetpipe",
-            "is of hetpipe, whose versions go by waves"},
-           {"pipedream" + sizes + " --sync-method ps",
-            "'pipedream' updates after backwards, without one"},
-           {"hetpipe" + sizes + " --sync-method ps",
-            "--sync-method ps is of methods with a flush after each step, one stage per worker and "
-            "whole micro-batches (dp, gpipe, 1f1b, zb-h1); 'hetpipe' pushes waves of its own"},
-           {"chimera" + sizes + " --sync-method ps", "'chimera' has several stages on a worker"},
-           {"gpipe" + sizes + " --steps 2", "--steps does not apply to gpipe"},
-           {"pipedream-2bw" + sizes + " --sync-method hetpipe", "whose versions go by waves"},
-           {"low.json --staleness 2", "--staleness 2: the plan is lowered already, with 1"},
-           {"low.json --sync-method allreduce", "the plan is lowered already, with pushes"}}) {
+  for (
+      const auto& [words, says] : std::vector<std::pair<std::string, std::string>>{
+          {"hetpipe" + sizes + " --staleness -2", "--staleness"},
+          {"hetpipe" + sizes + " --servers 0", "--servers"},
+          {"hetpipe" + sizes + " --sync-method allreduce",
+           "'hetpipe' on 2 pipelines has weight versions by"},
+          {"hetpipe" + sizes + " --sync-method preduce", "(sync method hetpipe)"},
+          {"hetpipe" + sizes + " --overlap", "(sync method hetpipe)"},
+          {"hetpipe" + sizes + " --sync-method hetpipe --overlap",
+           "--overlap is for pipelines that"},
+          {"gpipe" + sizes + " --staleness 0", "--staleness is for pipelines that push to servers"},
+          {"pipedream" + sizes + " --staleness 2", "those of 'pipedream' do not"},
+          {"pipedream" + sizes + " --sync-method preduce --servers 2",
+           "--servers is for pipelines"},
+          {"gpipe" + sizes + " --sync-method hetpipe",
+           "'gpipe' has a flush after each step: --sync-method ps"},
+          {"pipedream" + sizes + " --sync-method hetpipe",
+           "is of hetpipe, whose versions go by waves"},
+          {"pipedream" + sizes + " --sync-method ps",
+           "'pipedream' updates after its backwards, without a flush"},
+          {"hetpipe" + sizes + " --sync-method ps",
+           "--sync-method ps needs a method with a flush after each step, one stage per worker and "
+           "whole micro-batches (dp, gpipe, 1f1b, zb-h1); 'hetpipe' pushes waves of updates"},
+          {"chimera" + sizes + " --sync-method ps", "'chimera' has several stages on a worker"},
+          {"gpipe" + sizes + " --steps 2", "--steps does not apply to gpipe"},
+          {"pipedream-2bw" + sizes + " --sync-method hetpipe", "whose versions go by waves"},
+          {"low.json --staleness 2", "--staleness 2: the plan is lowered already, with 1"},
+          {"low.json --sync-method allreduce", "the plan is lowered already, with pushes"}}) {
     for (const char* command : {"schedule", "verify", "simulate"}) {
       const Outcome o = hetu(fmt::format("{} {}", command, words));
       EXPECT_EQ(o.status, 2) << command << " " << words;

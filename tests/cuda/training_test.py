@@ -32,7 +32,7 @@ CARDS = int(os.environ.get("GPU_TEST_CARDS", "0"))  # 0: emulated GPUs, as many 
 # five digits.
 RATE = "1e-4" if CARDS else "1e-3"
 SMALL = ["--model", "tiny", "--batch-size", "4", "--sequence-length", "16", "--warmup-steps", "1", "--learning-rate", RATE]
-BY_NCCL = "messages and gradient sums between GPUs go by NCCL"
+BY_NCCL = "messages and gradient sums between GPUs go over NCCL"
 # Runs train_resnet.py with two blocks of ResNet-50 as a model, and checks that cuDNN was used.
 RESNET = """
 import sys
@@ -82,7 +82,7 @@ class Training(unittest.TestCase):
     def loss_of(self, command, device, workers, steps, says):
         """Returns the loss of the last step of any command."""
         told = self.run_one(command)
-        self.assertEqual("device cuda: card" in told, device == "cuda", told[-2000:])
+        self.assertEqual("device cuda: GPU" in told, device == "cuda", told[-2000:])
         self.assertEqual("emulated card" in told, device == "cuda" and not CARDS, told[-2000:])
         self.assertEqual(BY_NCCL in told, self.goes_by_nccl(command, device, workers), told[-2000:])
         self.assertIn(says, told)

@@ -236,7 +236,7 @@ std::vector<BadCase> bad_cases() {
       {"Floats",
        [](RawShard& s) { s["input_ids"].bytes = 0; },
        Code::Io,
-       {"'input_ids' holds no integers"}},
+       {"'input_ids' does not hold integers"}},
       {"TokenBeyondVocabulary",
        set("input_ids", 5 * kTokens + 3, 100),
        Code::InvalidArgument,
@@ -367,10 +367,10 @@ TEST(BertHdf5, RefusesAnotherSequenceLength) {
   BertHdf5Options options = options_for(folder);
   options.sequence_length = 128;
   EXPECT_THAT([&] { bert_hdf5_source(options); },
-              ThrowsMessage<Error>(HasSubstr("training_0.hdf5: rows of 8 tokens, expected 128")));
+              ThrowsMessage<Error>(HasSubstr("training_0.hdf5: rows have 8 tokens, expected 128")));
   write_shard(folder / "wikicorpus_en_training_1.hdf5", good_shard({10, 12, 3}, 0));
   EXPECT_THAT([&] { bert_hdf5_source(options_for(folder)); },
-              ThrowsMessage<Error>(HasSubstr("training_1.hdf5: rows of 12 tokens, expected 8")));
+              ThrowsMessage<Error>(HasSubstr("training_1.hdf5: rows have 12 tokens, expected 8")));
 }
 
 }  // namespace

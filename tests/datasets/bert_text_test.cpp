@@ -366,10 +366,11 @@ TEST_F(BertText, RefusesWhatIsNoTextForIt) {
     return with;
   };
   expect(text(""),
-         "bad.txt: 0 sentences in 0 documents; a random next sentence comes from another");
-  expect(text("w1\nw2\nw3\n"), "3 sentences in 1 document; a random next");
-  expect(text("w1\n\nw2\n\nw3\n"), "3 sentences in 3 documents make no row");
-  expect(text(std::string("w1\nw2\0\n\nw3", 10)), "bad.txt: byte 6 is 0, so this is no text");
+         "bad.txt: found 0 sentences in 0 documents, but at least 2 documents are needed");
+  expect(text("w1\nw2\nw3\n"), "3 sentences in 1 document, but at least 2");
+  expect(text("w1\n\nw2\n\nw3\n"), "3 sentences in 3 documents give no row");
+  expect(text(std::string("w1\nw2\0\n\nw3", 10)),
+         "bad.txt: byte 6 is 0, so this is not a text file");
   BertTextOptions with = good;
   with.path = at("none.txt").string();
   expect(with, "none.txt: cannot be opened: No such file");
@@ -378,9 +379,9 @@ TEST_F(BertText, RefusesWhatIsNoTextForIt) {
   expect(with, "is a directory; give a regular file");
   with = good;
   with.vocabulary = write("bad_vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nw1\n");
-  expect(with, "bad_vocab.txt: 5 tokens, and [MASK] is not one of them; expected BERT's vocab.txt");
+  expect(with, "bad_vocab.txt: none of the 5 tokens is [MASK]; expected BERT's vocab.txt");
   with.vocabulary = write("bad_vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nw1\nw1\n");
-  expect(with, "bad_vocab.txt:7: token 'w1' is there already, in line 6");
+  expect(with, "bad_vocab.txt:7: token 'w1' is a duplicate of line 6");
   with.vocabulary = at("none.txt").string();
   expect(with, "none.txt: cannot be opened: No such file");
   with = good;
@@ -406,7 +407,7 @@ TEST_F(BertText, NamesTheLineThatIsNotUtf8) {
       [&] {
         for (int e = 0; e < 9; ++e) read(*source, e, 0, source->rows());
       },
-      ThrowsMessage<Error>(HasSubstr("latin.txt:2: byte 4 of it, 0xe9, is not UTF-8")));
+      ThrowsMessage<Error>(HasSubstr("latin.txt:2: byte 4, 0xe9, is not UTF-8")));
   with.encoding = TextEncoding::Latin1;
   EXPECT_EQ(read(*bert_text_source(with), 0, 0, 2).rows, 2);
 }

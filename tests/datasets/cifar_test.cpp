@@ -119,12 +119,12 @@ TEST(Cifar, WrongFilesAreToldInOneLine) {
   EXPECT_THAT([&] { read_cifar100(folder / "none", true); },
               ThrowsMessage<Error>(HasSubstr("no such file or folder")));
   EXPECT_THAT([&] { read_cifar100(folder.path(), false); },
-              ThrowsMessage<Error>(HasSubstr("has neither test.bin nor test")));
+              ThrowsMessage<Error>(HasSubstr("found neither test.bin nor test")));
   Bytes bytes = rows_of(3);
   bytes.pop_back();
-  wrong(bytes, "are no CIFAR-100 file");
+  wrong(bytes, "not a CIFAR-100 file");
   wrong({}, "0 bytes");
-  wrong(Bytes(3073 * 2), "would be CIFAR-10's");
+  wrong(Bytes(3073 * 2), "a multiple of 3073 bytes suggests CIFAR-10");
   bytes = rows_of(3);
   bytes[3074 + 1] = 100;
   wrong(bytes, "row 1 has the labels 1 (coarse) and 100 (fine)");
@@ -133,12 +133,12 @@ TEST(Cifar, WrongFilesAreToldInOneLine) {
   wrong(bytes, "the file ends too early");
   Bytes runs = {0x80, 2};
   raw(runs, "cos\nsystem\nU\4true\x85R.");
-  wrong(runs, "the name 'os system', which no CIFAR file needs");
+  wrong(runs, "the name 'os system' does not occur in CIFAR files");
   Bytes ten = {0x80, 2, '}', '('};
   text(ten, "labels");
   list(ten, 3, 10);
   raw(ten, "u.");
-  wrong(ten, "without 'data'");
+  wrong(ten, "the pickle has no uint8 array 'data'");
 }
 
 // Six bytes request one more copy of a text, so a small file would exhaust the memory.
@@ -151,8 +151,9 @@ TEST(Cifar, APickleThatRepeatsATextIsRefused) {
   for (int i = 0; i < 10000; ++i) text += std::string("h\0h\1h\2\x86R", 8);
   text += ".";
   const Bytes bytes(text.begin(), text.end());
-  EXPECT_THAT([&] { read_cifar_pickle(bytes, "file"); },
-              ::testing::ThrowsMessage<Error>(::testing::HasSubstr("the same text too often")));
+  EXPECT_THAT(
+      [&] { read_cifar_pickle(bytes, "file"); },
+      ::testing::ThrowsMessage<Error>(::testing::HasSubstr("the same text is copied too often")));
 }
 
 TEST(CifarPickle, DamageIsToldOrHarmless) {

@@ -197,8 +197,9 @@ TEST_F(Criteo, ABadLineIsNamedInOneMessage) {
            {line(1) + "\t", "41 columns, expected 40, tab-separated: label, 13 integers, 26 cat"},
            {line(1).substr(2), "39 columns, expected 40, tab-separated: label, 13 integers, 26 ca"},
            {"", "1 columns, expected 40"},
-           {std::string(5000, '7'), "a line of more than 4096 bytes, expected 40 tab-separated"},
-           {std::string(3'000'000, '\t'), "a line of more than 4096 bytes, expected 40 tab-sep"}}) {
+           {std::string(5000, '7'), "the line has more than 4096 bytes, expected 40 tab-separated"},
+           {std::string(3'000'000, '\t'),
+            "the line has more than 4096 bytes, expected 40 tab-sep"}}) {
     const std::string path = write("bad.tsv", line(0) + "\n" + c.text + "\n" + line(2) + "\n");
     const auto source = criteo_source(options_of(path));
     ASSERT_EQ(source->rows(), 3);
@@ -223,8 +224,9 @@ TEST_F(Criteo, WhatCannotBeReadIsSaidAtOnce) {
   CriteoOptions options = options_of(write("a.tsv", lines(0, 3)));
   for (const std::int64_t size : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 27}) {
     options.hash_size = size;
-    EXPECT_THAT([&] { criteo_source(options); },
-                ThrowsMessage<Error>(HasSubstr("does not do: 1 to 82595524 rows for each")));
+    EXPECT_THAT(
+        [&] { criteo_source(options); },
+        ThrowsMessage<Error>(HasSubstr("is out of range; use 1 to 82595524 rows for each")));
   }
   options.hash_size = 82595524;
   EXPECT_NO_THROW(criteo_source(options));
@@ -237,7 +239,7 @@ TEST_F(Criteo, AFileThatShrinksIsNamed) {
   EXPECT_THROW(numbers(*source, 0, 10), Error);
   std::filesystem::resize_file(path, 0);
   EXPECT_THAT([&] { numbers(*source, 0, 10); },
-              ThrowsMessage<Error>(HasSubstr("a.tsv: has 0 rows now, had 50 at the start")));
+              ThrowsMessage<Error>(HasSubstr("a.tsv: has 0 rows now, but had 50 at the start")));
 }
 
 TEST_F(Criteo, CheckCountsWhatIsThereAndListsTheFirstBadRows) {

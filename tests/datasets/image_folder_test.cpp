@@ -229,7 +229,7 @@ TEST(ImageFolder, TheNextOfItsClassStandsInForADamagedImage) {
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(loader.skipped_rows(), 6);
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
-  EXPECT_THAT(said, HasSubstr("another image of its class takes its place"));
+  EXPECT_THAT(said, HasSubstr("replaced by another image of its class"));
   for (int i = 0; i < 7; ++i) {
     const auto other = stands_in.find(i);
     EXPECT_EQ(number_of(batch.at("image").as<float>() + i * kFloats),
@@ -294,7 +294,7 @@ TEST(ImageFolder, APositionOfOtherImagesIsRefused) {
   const Loader saved(source(folder, true), {1, 0, 4, {}, 0});
   Loader loader(source(other, true), {1, 0, 4, {}, 0});
   EXPECT_THAT([&] { loader.seek(saved.position()); },
-              ThrowsMessage<Error>(HasSubstr("keep the data and the seed")));
+              ThrowsMessage<Error>(HasSubstr("use the same data and seed")));
 }
 
 TEST(ImageList, NumbersClassesAndImagesByTheirNames) {
@@ -352,7 +352,7 @@ TEST(ImageList, ImagesInFoldersOfAClassAreItsOwn) {
   EXPECT_EQ(found, expected);
   std::filesystem::create_directory_symlink(folder / "a", folder / "a/Zed/around");
   EXPECT_THAT([&] { ImageList again(folder.path()); },
-              ThrowsMessage<Error>(HasSubstr("a/Zed/around: is a link to a folder that it lies")));
+              ThrowsMessage<Error>(HasSubstr("a/Zed/around: a link to a folder that contains it")));
 }
 
 TEST(ImageList, WrongFoldersAreToldInOneLine) {
@@ -360,14 +360,14 @@ TEST(ImageList, WrongFoldersAreToldInOneLine) {
   const auto listing = [](const std::string& path) { return [path] { ImageList list(path); }; };
   EXPECT_THAT(listing(folder / "none"), ThrowsMessage<Error>(HasSubstr("No such file")));
   EXPECT_THAT(listing(folder.path()),
-              ThrowsMessage<Error>(HasSubstr("no class folder in it (and no image)")));
+              ThrowsMessage<Error>(HasSubstr("has no class folders (and no images)")));
   testing::write_bytes(folder / "x.jpg", {1});
   EXPECT_THAT(listing(folder / "x.jpg"), ThrowsMessage<Error>(HasSubstr("Not a directory")));
   EXPECT_THAT(listing(folder.path()),
-              ThrowsMessage<Error>(HasSubstr("1 images lie in it directly")));
+              ThrowsMessage<Error>(HasSubstr("has no class folders (but 1 images)")));
   std::filesystem::create_directory(folder / "empty");
   EXPECT_THAT(listing(folder.path()),
-              ThrowsMessage<Error>(HasSubstr("/empty: the class folder holds no image")));
+              ThrowsMessage<Error>(HasSubstr("/empty: the class folder has no images")));
   ::chmod(folder.path().c_str(), 0755);
   ::chmod((folder / "empty").c_str(), 0);
   // Root may read every folder, so the test changes to another user.

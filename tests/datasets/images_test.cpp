@@ -212,7 +212,7 @@ TEST(Image, OtherBytesAreToldInOneLine) {
   Image image;
   EXPECT_EQ(decode_image({}, image), "the file is empty");
   EXPECT_THAT(decode_image({'G', 'I', 'F', '8', '9', 'a'}, image),
-              HasSubstr("no JPEG, PNG, BMP, TIFF, WebP or PNM image"));
+              HasSubstr("not a JPEG, PNG, BMP, TIFF, WebP or PNM image"));
   EXPECT_THAT(decode_image({0xFF, 0xD8, 0xFF}, image), HasSubstr("damaged JPEG"));
 }
 

@@ -184,7 +184,7 @@ TEST(Loader, ReadsOnlyTheFieldsAskedFor) {
   ASSERT_EQ(batch.fields.size(), 1U);
   EXPECT_EQ(batch.fields[0].shape, (Shape{5, 2}));
   EXPECT_THAT([&] { static_cast<void>(batch.at("number")); },
-              ThrowsMessage<Error>(HasSubstr("no field 'number'; there are: pair")));
+              ThrowsMessage<Error>(HasSubstr("no field 'number'; its fields are: pair")));
 }
 
 TEST(Loader, RefusesOptionsThatDoNotFit) {
@@ -193,7 +193,7 @@ TEST(Loader, RefusesOptionsThatDoNotFit) {
       [&] {
         make({2, 2, 4, {}, 0});
       },
-      ThrowsMessage<Error>(HasSubstr("pipeline 2 is not among the 2 pipelines")));
+      ThrowsMessage<Error>(HasSubstr("pipeline 2 is out of range; there are 2 pipelines")));
   EXPECT_THAT([&] { make({2, 0, 0, {}, 0}); }, ThrowsMessage<Error>(HasSubstr("batch size 0")));
   EXPECT_THAT(
       [&] {
@@ -204,12 +204,12 @@ TEST(Loader, RefusesOptionsThatDoNotFit) {
       [&] {
         make({1, 0, 4, {"labels"}, 0});
       },
-      ThrowsMessage<Error>(HasSubstr("no field 'labels' in the data; there are: number")));
+      ThrowsMessage<Error>(HasSubstr("the data has no field 'labels'; its fields are: number")));
   EXPECT_THAT(
       [&] {
         make({1, 0, 4, {"pair", "pair"}, 0});
       },
-      ThrowsMessage<Error>(HasSubstr("'pair' is asked for twice")));
+      ThrowsMessage<Error>(HasSubstr("'pair' is requested twice")));
 }
 
 TEST(Loader, RefusesToResumeWhereTheStepsWouldDiffer) {
@@ -220,11 +220,11 @@ TEST(Loader, RefusesToResumeWhereTheStepsWouldDiffer) {
   Loader larger(numbered(50), {3, 0, 6, {}, 0});
   EXPECT_THAT(
       [&] { larger.seek(position); },
-      ThrowsMessage<Error>(HasSubstr("global batch of 12 rows, this run has 18 (3 pipelines")));
+      ThrowsMessage<Error>(HasSubstr("global batch of 12 rows, but this run has 18 (3 pipelines")));
   Loader shorter(numbered(49), {2, 0, 6, {}, 0});
   EXPECT_THAT(
       [&] { shorter.seek(position); },
-      ThrowsMessage<Error>(HasSubstr("'numbered rows 50', this run has 'numbered rows 49'")));
+      ThrowsMessage<Error>(HasSubstr("'numbered rows 50', but this run has 'numbered rows 49'")));
   Position odd = position;
   odd.index = 5;
   EXPECT_THAT([&] { saved.seek(odd); },
@@ -331,7 +331,7 @@ TEST(Stream, RefusesAShortItemThatIsNotTheLast) {
   loader.next(batch);
   EXPECT_THAT(
       [&] { loader.next(batch); },
-      ThrowsMessage<Error>(HasSubstr("item 2 of epoch 0 has 5 rows, the global batch is 8")));
+      ThrowsMessage<Error>(HasSubstr("item 2 of epoch 0 has 5 rows, but the global batch is 8")));
 }
 
 TEST(Stream, RefusesAnEpochWithoutOneWholeItem) {

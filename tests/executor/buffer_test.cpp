@@ -202,12 +202,13 @@ TEST(Buffers, AreNotOfHalfMicroBatches) {
   options.stages = 2;
   options.micro_batches = 4;
   options.batch_size = kBatchSize;
-  EXPECT_THAT([&] { Trainer(testing_model::residual_model(), {}, options, *transports[0]); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("does not fall into halves")));
+  EXPECT_THAT(
+      [&] { Trainer(testing_model::residual_model(), {}, options, *transports[0]); },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("cannot be split into half micro-batches")));
   options.batch_size = 4;
   EXPECT_THAT([&] { Trainer(testing_model::residual_model(), {}, options, *transports[0]); },
               testing::ThrowsMessage<Error>(
-                  testing::HasSubstr("micro-batches of 1 sample have no halves")));
+                  testing::HasSubstr("micro-batches of 1 sample cannot be split into halves")));
 }
 
 TEST(Buffers, OfTheReferenceKernelsAgree) {

@@ -100,7 +100,8 @@ TEST_F(Checkpoint, KeepsBytesOfAnyDtypeInOneName) {
   EXPECT_EQ(found, bytes);
   std::vector<float> floats(6);
   EXPECT_THAT([&] { read_tensor(reader.manifest(), row, floats.data()); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("'raw' is F8_E4M3, and float32")));
+              testing::ThrowsMessage<Error>(
+                  testing::HasSubstr("'raw' is F8_E4M3, expected float32 or bfloat16")));
 }
 
 TEST_F(Checkpoint, ComesBackAndKeepsTheNewest) {
@@ -253,7 +254,8 @@ TEST_F(Checkpoint, NamesWhatIsMissingOrOfAnotherShape) {
         load_checkpoint(read_manifest(folder()),
                         {{"a", "", {3, 2}, host_span(data.data(), 6), true}});
       },
-      testing::ThrowsMessage<Error>(testing::HasSubstr("'a' is [2, 3], the model wants [3, 2]")));
+      testing::ThrowsMessage<Error>(
+          testing::HasSubstr("'a' is [2, 3], but the model expects [3, 2]")));
   EXPECT_THAT([&] { read_manifest(folder() + "/nowhere"); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("holds no checkpoint")));
 }
@@ -444,7 +446,7 @@ TEST_F(Checkpoint, AFolderThatCannotBeMadeIsRefused) {
   std::ofstream(folder_ / "file") << "x";
   for (const char* name : {"dangling", "file", "file/below"}) {
     EXPECT_THAT([&] { FolderLock lock(folder() + "/" + name); },
-                testing::ThrowsMessage<Error>(testing::HasSubstr("the folder cannot be made")))
+                testing::ThrowsMessage<Error>(testing::HasSubstr("the folder cannot be created")))
         << name;
   }
 }

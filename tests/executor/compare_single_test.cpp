@@ -84,7 +84,8 @@ TEST_P(CompareSingleOf, IsEqual) {
     const Compared got = compared(s);
     EXPECT_EQ(got.error, "");
     EXPECT_THAT(got.summary, testing::HasSubstr("equal in 3 steps, "));
-    EXPECT_EQ(got.summary.find("but gradient sums") == std::string::npos, c.bitwise) << got.summary;
+    EXPECT_EQ(got.summary.find("except gradient sums") == std::string::npos, c.bitwise)
+        << got.summary;
   }
 }
 
@@ -135,8 +136,8 @@ TEST(CompareSingle, NamesTheFirstResultOfAChangedWeight) {
     if (step == 1) change_one(trainer, "block2.down.weight", 5, 1.0001F, 0);
   };
   EXPECT_THAT(compared(two_stages(), fault).error,
-              testing::HasSubstr("step 1 differs from one process: forward of 'block2.down', stage "
-                                 "1, micro-batch 0, worker 1: about "));
+              testing::HasSubstr("step 1 differs from a single process: forward of 'block2.down', "
+                                 "stage 1, micro-batch 0, worker 1: the difference is about "));
 }
 
 // Replicas add gradients in another order, so the comparison has a tolerance. The change here
@@ -148,17 +149,17 @@ TEST(CompareSingle, NamesItBeyondTheToleranceOfReplicas) {
   fault.state = [](Trainer& trainer, int step) {
     if (step == 2) change_one(trainer, "block3.up.weight", 0, 1, 0.001F);
   };
-  EXPECT_THAT(
-      compared(s, fault).error,
-      testing::HasSubstr("step 2 differs from one process: forward of 'block3.up', output 0, stage "
-                         "1, micro-batch 0 of pipeline 1, worker 3: about "));
+  EXPECT_THAT(compared(s, fault).error,
+              testing::HasSubstr(
+                  "step 2 differs from a single process: forward of 'block3.up', output 0, stage "
+                  "1, micro-batch 0 of pipeline 1, worker 3: the difference is about "));
 }
 
 TEST(CompareSingle, NamesTheWeightThatAnotherSeedMade) {
   Fault fault{.worker = 1};
   fault.options = [](TrainerOptions& options) { options.seed = 12; };
   EXPECT_THAT(compared(two_stages(), fault).error,
-              testing::HasSubstr("step 0 differs from one process before it: weight "
+              testing::HasSubstr("step 0 differs from a single process before the step: weight "
                                  "'block2.up.weight', stage 1, worker 1"));
 }
 
@@ -170,8 +171,8 @@ TEST(CompareSingle, NamesTheWeightOfAnotherUpdate) {
     if (step == 1) trainer.set_rate_factor(1.001);
   };
   EXPECT_THAT(compared(two_stages(), fault).error,
-              testing::HasSubstr("step 1 differs from one process: weight 'embedding', stage 0, "
-                                 "worker 0"));
+              testing::HasSubstr(
+                  "step 1 differs from a single process: weight 'embedding', stage 0, worker 0"));
 }
 
 // A kernel whose bits depend on the number of threads would give equal results in two runs with the
@@ -218,8 +219,8 @@ TEST(CompareSingle, FindsAStaleWeight) {
     };
     EXPECT_THAT(
         compared(s, fault).error,
-        testing::ContainsRegex("step 2 differs from one process: forward of 'block2.up', output 0, "
-                               "stage 1, micro-batch 0( of pipeline 0)?, worker 1"));
+        testing::ContainsRegex("step 2 differs from a single process: forward of 'block2.up', "
+                               "output 0, stage 1, micro-batch 0( of pipeline 0)?, worker 1"));
   }
 }
 
@@ -234,9 +235,10 @@ TEST(CompareSingle, FindsTwoSwappedMicroBatches) {
       const auto first = batch.ids.begin() + (pipelines - 1) * s.batch_size * s.model.length;
       std::swap_ranges(first + micro, first + 2 * micro, first + 2 * micro);
     };
-    EXPECT_THAT(compared(s, fault).error,
-                testing::ContainsRegex("step 0 differs from one process: forward of 'embed', stage "
-                                       "0, micro-batch 1"));
+    EXPECT_THAT(
+        compared(s, fault).error,
+        testing::ContainsRegex(
+            "step 0 differs from a single process: forward of 'embed', stage 0, micro-batch 1"));
   }
 }
 

@@ -203,22 +203,25 @@ Graph counts_in_the_middle() {
 }
 
 TEST(CutApart, WhatCannotBeCutSoIsRefused) {
-  expect_refused(setting({{0, 1}, {0, 4}}), "stage 1 starts at block 4, but blocks are 0..3");
+  expect_refused(setting({{0, 1}, {0, 4}}),
+                 "stage 1 starts at block 4, but the first blocks of stages must ascend and lie "
+                 "between 0 and 3");
   expect_refused(setting({{0, 2}, {1, 2}}), "the first stage must start at block 0");
-  expect_refused(setting({{0, 2}, {0}}),
-                 "first blocks of 1 stages are given for pipeline 1, the schedule has 2");
+  expect_refused(
+      setting({{0, 2}, {0}}),
+      "first blocks of 1 stages are given for pipeline 1, but the schedule has 2 stages");
   Setting s = setting({{0, 1}, {0, 2}});
   s.cuts.push_back({0, 3});
-  expect_refused(s, "cuts of 3 pipelines are given, the job has 2");
+  expect_refused(s, "cuts of 3 pipelines are given, but the job has 2 pipelines");
   s = setting({{0, 1}, {0, 2}});
   s.method = "pipedream";
   s.micro_batches = 1;
-  expect_refused(s, "'pipedream' wants all cut alike");
+  expect_refused(s, "'pipedream' needs the same cut in all pipelines");
   s = setting({{0, 1}, {0, 2}});
   s.images = false;  // In the language model the decoder shares its weight with the embedding.
   expect_refused(s, "stages 0 and 1 of pipeline 0 share a weight");
   s = setting({{0, 1}, {0, 2}});
-  expect_refused(counts_in_the_middle(), s, "stage 0 counts other step_sums in pipeline 1");
+  expect_refused(counts_in_the_middle(), s, "stage 0 computes other step_sums in pipeline 1");
 }
 
 }  // namespace

@@ -242,7 +242,7 @@ TEST(DirectMeans, WaitForWhatIsGiven) {
         means->make(mean, 8, "a mean that nobody makes");
       },
       quick(20));
-  EXPECT_EQ(said, "worker 0 in a mean that nobody makes: it was given up");
+  EXPECT_EQ(said, "worker 0 in a mean that nobody makes: the communicator was aborted");
   EXPECT_EQ(fake().live(), 0);
 }
 
@@ -268,7 +268,7 @@ TEST(DirectLinks, WaitsHaveADeadline) {
                           "F3 of step 5");
       },
       quick(0.3));
-  EXPECT_EQ(said, "worker 0 waited 0.3 s for F3 of step 5, which goes by NCCL");
+  EXPECT_EQ(said, "worker 0 waited 0.3 s for F3 of step 5 over NCCL");
 }
 
 TEST(GpuMessages, TwoWorkersOnOneCardGoThroughHostMemory) {

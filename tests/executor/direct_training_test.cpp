@@ -134,7 +134,7 @@ TEST(DirectTraining, IsRefusedWhereMemoryIsTheHosts) {
     Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
   });
   EXPECT_EQ(said,
-            "--gpu-messages nccl: worker 0: device cpu has no memory but the host's; use "
+            "--gpu-messages nccl: worker 0: device cpu has no memory of its own; use "
             "--gpu-messages host");
 }
 

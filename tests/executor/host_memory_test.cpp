@@ -27,9 +27,9 @@ TEST(HostMemory, SumsTheWorkersOfAHost) {
                            {"w1", 3 * kGiB, 4 * kGiB},
                            {"w0", kGiB, 4 * kGiB},
                            {"w1", 3 * kGiB / 2, 4 * kGiB}}),
-            "host w1 has 4.0 GiB of memory, the plan needs 4.5 GiB there (2 workers; the most, 3.0 "
-            "GiB, worker 1); use more hosts or stages, smaller micro-batches or a method that "
-            "keeps fewer activations");
+            "host w1 has 4.0 GiB of memory, but the plan needs 4.5 GiB there (2 workers; worker 1 "
+            "needs most, 3.0 GiB); use more hosts or stages, smaller micro-batches or a method "
+            "that keeps fewer activations");
 }
 
 TEST(HostMemory, GoesFromPipelineToPipelineAsText) {

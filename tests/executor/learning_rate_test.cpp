@@ -118,8 +118,9 @@ TEST(LearningRate, GivesSdPipesEpochs) {
 
 TEST(LearningRate, RefusesWhatMakesNoSense) {
   for (const Kind kind : {Kind::Linear, Kind::Polynomial, Kind::Cosine}) {
-    EXPECT_THAT([&] { check_rate(rate(kind, 110)); },
-                testing::ThrowsMessage<Error>(testing::HasSubstr("must end after the warm-up")));
+    EXPECT_THAT(
+        [&] { check_rate(rate(kind, 110)); },
+        testing::ThrowsMessage<Error>(testing::HasSubstr("total must be larger than the warm-up")));
   }
   LearningRate r = rate(Kind::MultiStep, 0);
   r.milestones = {40, 10};

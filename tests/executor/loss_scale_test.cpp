@@ -223,21 +223,21 @@ TEST(LossScale, IsRefusedWhereAnUpdateCannotBeLeftOut) {
   };
   EXPECT_EQ(said([](TrainerOptions&) {}), "taken");
   EXPECT_THAT(said([](TrainerOptions& o) { o.method = "pipedream"; }),
-              testing::HasSubstr("'pipedream' updates stage by stage: use bf16"));
+              testing::HasSubstr("'pipedream' updates stage by stage. Choose --dtype bf16"));
   EXPECT_THAT(said([](TrainerOptions& o) { o.dtype = "fp16"; }),
               testing::HasSubstr("use --dtype bf16 or float32, or fp16-emulated"));
   EXPECT_THAT(said([](TrainerOptions& o) {
                 o.dtype = "tf32";
                 o.loss_scale = "dynamic";
               }),
-              testing::HasSubstr("--dtype tf32 wants the matrix units of a GPU, and --device is"));
+              testing::HasSubstr("--dtype tf32 needs the matrix units of a GPU, but --device is"));
   EXPECT_THAT(said([](TrainerOptions& o) { o.loss_scale = "much"; }),
-              testing::HasSubstr("--loss-scale is dynamic, or a number"));
+              testing::HasSubstr("--loss-scale must be dynamic or a fixed number"));
   EXPECT_THAT(said([](TrainerOptions& o) {
                 o.dtype = "bf16-emulated";
                 o.loss_scale = "8";
               }),
-              testing::HasSubstr("--loss-scale is of --dtype fp16 and fp16-emulated"));
+              testing::HasSubstr("--loss-scale applies only to --dtype fp16 and fp16-emulated"));
 }
 
 }  // namespace

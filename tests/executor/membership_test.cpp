@@ -44,8 +44,9 @@ TEST(Membership, RefusesATextThatNoPipelineWrites) {
   const std::uint64_t bytes = std::uint64_t{1} << 60;
   const comm::Tag head = comm::make_tag(kConsensusTag, 0, 0x3ffff, 0, 0);
   two.meshes[1]->wait(*two.meshes[1]->send(0, head, &bytes, sizeof bytes), "a length");
-  EXPECT_THAT([&] { members.exchange("mine"); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("pipeline 1 has one of 11529215")));
+  EXPECT_THAT(
+      [&] { members.exchange("mine"); },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("the text of pipeline 1 has 11529215")));
 }
 
 TEST(Membership, SumsEndWithALostPipelineWhenTheyFollowAndThoseOfBefore) {

@@ -365,7 +365,8 @@ TEST(ModuleJob, SaysWhichMessageWasNotGiven) {
     worker.forgets = true;
     worker.step(0, 1);
   };
-  EXPECT_THAT(on_worker_threads(2, work), HasSubstr("0SEND_F0: nothing was given for it"));
+  EXPECT_THAT(on_worker_threads(2, work),
+              HasSubstr("0SEND_F0: no message was given for this instruction"));
 }
 
 TEST(ModuleJob, RefusesInOneLine) {

@@ -119,13 +119,15 @@ TEST(NarrowStatesOf, WhoHasNoneAreRefused) {
     EXPECT_THAT([&] { plan(name, states, configure); },
                 testing::ThrowsMessage<Error>(testing::HasSubstr(says)));
   };
-  refused("sgd", "bf16", "--state-dtype bf16: sgd keeps nothing beside a weight: leave it out");
+  refused("sgd", "bf16", "--state-dtype bf16 needs an optimizer with states, but sgd has none");
   refused("adam", "bfloat", "bf16");
-  refused("adam", "bf16", "--state-dtype bf16: parameter servers keep what the optimizer remembers",
-          [](TrainerOptions& o) {
-            o.sync_method = "ps";
-            o.servers = Servers{};
-          });
+  refused(
+      "adam", "bf16",
+      "--state-dtype bf16 needs updates by the workers, but parameter servers run the optimizer",
+      [](TrainerOptions& o) {
+        o.sync_method = "ps";
+        o.servers = Servers{};
+      });
 }
 
 }  // namespace

@@ -183,7 +183,7 @@ TEST(Nccl, WaitsHaveADeadline) {
     group.exchange({{false, 1, &value, sizeof value}}, stream.stream(), "a message");
     finish(group, stream, "F3 of step 5");
   });
-  EXPECT_EQ(said[0], "worker 0 waited 0.3 s for F3 of step 5 by NCCL with workers 0, 1");
+  EXPECT_EQ(said[0], "worker 0 waited 0.3 s for F3 of step 5 over NCCL with workers 0, 1");
   EXPECT_EQ(fake().live(), 0);
 }
 

@@ -74,15 +74,15 @@ TEST(PartitionOfAJob, RefusesWhatItCannotCutBy) {
   };
   TrainerOptions options = options_of();
   options.partition = parse_partition("times");
-  refused(options, "--partition times: no times of blocks are known; give --costs FILE");
+  refused(options, "--partition times: the times of blocks are missing; give --costs FILE");
   options.block_times = {1, 1};
-  refused(options, "--costs has times of 2 blocks, and the model has 6");
+  refused(options, "--costs has times of 2 blocks, but the model has 6 blocks");
   options.partition = parse_partition("2,2,2");
   options.first_block = {0, 1, 2};
-  refused(options, "first blocks of stages are told, too");
+  refused(options, "the first blocks of stages are given, too");
   options = options_of("interleaved-1f1b");
   options.speed = {1, 1, 0.5};
-  refused(options, "'interleaved-1f1b' has 6 stages on 3");
+  refused(options, "'interleaved-1f1b' has 6 stages on 3 workers");
 }
 
 // All cuts of a pipeline, each planned on its own. An entry holds the peak memory of a cut's
@@ -148,7 +148,7 @@ TEST(PartitionOfAJob, IsTheQuickestThatKeepsToTheLimitOfMemory) {
   options.limit_bytes = *limits.begin() - 1;
   EXPECT_THAT([&] { plan_of(options); },
               ThrowsMessage<Error>(testing::AllOf(
-                  HasSubstr(fmt::format("keeps each worker of pipeline 0 to {} bytes",
+                  HasSubstr(fmt::format("keeps every worker of pipeline 0 within {} bytes",
                                         options.limit_bytes)),
                   HasSubstr(fmt::format("needs {} bytes", *limits.begin())))));
 }

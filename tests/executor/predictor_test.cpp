@@ -177,22 +177,22 @@ TEST_F(Carried, Refuses) {
     EXPECT_THAT(act, testing::ThrowsMessage<Error>(testing::HasSubstr(text)));
   };
   refused([&] { give({1, 2, 3}); }, "field 'past' is missing");
-  refused([&] { predictor_->carry("nope", "past"); }, "nothing is fetched as 'nope'");
+  refused([&] { predictor_->carry("nope", "past"); }, "unknown fetch 'nope'");
   refused([&] { predictor_->carry("total", "nope"); }, "the model reads no field 'nope'");
   refused([&] { predictor_->carry("wide", "past"); },
-          "output 'wide' is float32[B, 6], field 'past'");
+          "output 'wide' is float32[B, 6], but field 'past'");
   predictor_->carry("total", "past");
   refused([&] { predictor_->carry("twice", "past"); }, "field 'past' is carried already");
-  refused([&] { give(std::vector<float>(9)); }, "3 rows, and a predictor that carries a field");
+  refused([&] { give(std::vector<float>(9)); }, "got 3 rows, but a predictor that carries a field");
   give({1, 2, 3});
-  refused([&] { give({1, 2, 3, 4, 5, 6}); }, "2 rows, and what is carried is of 1");
+  refused([&] { give({1, 2, 3, 4, 5, 6}); }, "got 2 rows, but the carried state has 1");
   const float past[3] = {};
   const ArrayView one{DType::Float32, {1, 3}, past};
   refused(
       [&] {
         predictor_->predict({{"x", one}, {"past", one}});
       },
-      "field 'past' is carried, and not given");
+      "field 'past' is carried between calls, so it must not be given");
 }
 
 // Models with a window of 6 values per row. A call gives `added` new values (1 or 2), and returns
@@ -250,17 +250,22 @@ TEST_F(Kept, Refuses) {
   const auto refused = [](const auto& act, const char* text) {
     EXPECT_THAT(act, testing::ThrowsMessage<Error>(testing::HasSubstr(text)));
   };
-  refused([&] { models_[0]->take(*models_[1]); }, "must be of 1 to 2 rows, and is of 0");
+  refused([&] { models_[0]->take(*models_[1]); }, "must have 1 to 2 rows, got 0");
   for (int i = 0; i < 3; ++i) give(2, {1, 2});
-  refused([&] { give(2, {1, 2}); }, "field 'past' keeps 6 places of 6, and 2 more do not fit");
+  refused(
+      [&] {
+        give(2, {1, 2});
+      },
+      "field 'past' keeps 6 of at most 6 positions, and 2 more do not fit");
   models_[1]->reset();
   give(2, {1, 2});
-  refused([&] { give(2, {1, 2, 3, 4}); }, "2 rows, and what is carried is of 1");
+  refused([&] { give(2, {1, 2, 3, 4}); }, "got 2 rows, but the carried state has 1");
   refused([&] { models_[1]->keep("seen", "past"); }, "field 'past' is carried already");
   PredictorOptions how;
   how.device = test_options().device;
   Predictor fresh(folders_[0].path(), how);
-  refused([&] { fresh.take(*models_[1]); }, "0 fields are carried here, 1 there");
+  refused([&] { fresh.take(*models_[1]); },
+          "this predictor carries 0 fields, but the other one carries 1");
   refused(
       [&] {
         fresh.keep("now", "x");
@@ -274,15 +279,17 @@ TEST(Model, RefusesWhatIsNotOfEachSample) {
   const auto why = [](const char* text) {
     return testing::ThrowsMessage<Error>(testing::HasSubstr(text));
   };
-  EXPECT_THAT([&] { model_of(g, {"top1"}); },
-              why("a model gives values of each sample; 'top1' is float32[], without the batch"));
-  EXPECT_THAT([&] { model_of(g, {"nope"}); }, why("nothing is fetched as 'nope'; there are: loss"));
+  EXPECT_THAT(
+      [&] { model_of(g, {"top1"}); },
+      why("a saved model returns values per sample, but 'top1' is float32[], without the batch"));
+  EXPECT_THAT([&] { model_of(g, {"nope"}); }, why("unknown fetch 'nope'; the fetches are: loss"));
   Builder b(op_set());
   const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 2});
   const ValueId rows = b.apply("step_sum", {b.apply("sum", {x})}, {}, "rows");
   b.fetch("share", b.apply("div_scalar", {x, rows}));
-  EXPECT_THAT([&] { model_of(b.finish(), {"share"}); },
-              why("a model gives values of each sample; 'share' depends on 'rows', a count of"));
+  EXPECT_THAT(
+      [&] { model_of(b.finish(), {"share"}); },
+      why("a saved model returns values per sample, but 'share' depends on 'rows', a sum over"));
 }
 
 }  // namespace

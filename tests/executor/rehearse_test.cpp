@@ -199,7 +199,7 @@ Rehearsal rehearse_groups(const Grouped& c, int updates, const Costs& costs = av
   sizes.steps = updates;
   Lowering how;
   how.pipelines = c.pipelines;
-  how.average_weights = true;
+  how.sharing = GroupAverage{};
   Pace pace;
   pace.unit_ns = 1e6;
   pace.stragglers.slow.push_back({.pipeline = 1, .factor = 2});
@@ -250,8 +250,7 @@ TEST(RehearsedServers, HaveEveryUpdateOfEveryPipeline) {
     sizes.steps = kSteps;
     Lowering how;
     how.pipelines = pipelines;
-    how.servers = true;
-    how.staleness = staleness;
+    how.sharing = ParameterServers{staleness};
     Pace pace;
     pace.unit_ns = 1e6;
     pace.servers = 2;
@@ -276,8 +275,7 @@ TEST(RehearsedServers, HaveEveryUpdateOfPipelinesThatAreNotCutAlike) {
   constexpr int kSteps = 6, kWave = 3;
   Lowering how;
   how.pipelines = 2;
-  how.servers = true;
-  how.staleness = 1;
+  how.sharing = ParameterServers{1};
   Costs costs;
   costs.per_worker = false;
   costs.blocks.assign(6, {{.forward = 0.2, .input_grad = 0.2, .weight_grad = 0.2}, 1});

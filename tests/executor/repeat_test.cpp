@@ -85,7 +85,8 @@ TEST(Repeated, IsRefusedWhereNothingIsLaunched) {
   const auto said = on_worker_threads(1, [&](comm::Transport& links) {
     Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
   });
-  EXPECT_EQ(said, "--cuda-graphs on: device cpu launches nothing; leave it out");
+  EXPECT_EQ(said,
+            "--cuda-graphs on: device cpu does not support CUDA graphs; remove --cuda-graphs");
 }
 
 }  // namespace

@@ -105,9 +105,10 @@ TEST(RowSum, MoreRowsThanATableHasAreRefused) {
       RowSum sum(links, {0, 1}, table.bucket(), tag);
       sum.finish("the gradients of stage 0");
     });
-    EXPECT_THAT(said,
-                HasSubstr(fmt::format(
-                    "the gradients of stage 0: worker 1 sends {} rows of a table of 10", count)));
+    EXPECT_THAT(
+        said,
+        HasSubstr(fmt::format(
+            "the gradients of stage 0: worker 1 sent {} rows of a table that has 10 rows", count)));
   }
 }
 

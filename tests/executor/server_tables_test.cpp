@@ -142,12 +142,14 @@ void expect_refused(const Setting& s, const std::string& words) {
 TEST(ServerTables, WhatDoesNotGoWithThemIsRefused) {
   Setting s = setting();
   s.model.tied = true;
-  expect_refused(s, "nothing else may read it; it is read by");
+  expect_refused(s, "so it must be read by one embedding and nothing else; it is read by");
   s = setting();
   s.method = "pipedream";
   s.stages = 2;
   s.micro_batches = 1;
-  expect_refused(s, "'pipedream' does not");
+  expect_refused(s,
+                 "table 'embedding' on parameter servers needs a method in which all stages update "
+                 "once per step, but 'pipedream' updates stage by stage");
   s = setting();
   s.method = "chimera";
   s.stages = 2;
@@ -155,37 +157,39 @@ TEST(ServerTables, WhatDoesNotGoWithThemIsRefused) {
   s = setting();
   s.optimizer.lazy_rows = false;
   s.configure = [](TrainerOptions& o) { o.sync_method = "ps"; };
-  expect_refused(s, "'1f1b' with --sync-method ps does not");
+  expect_refused(
+      s, "parameter servers run the optimizer (--sync-method ps). Leave --sync-method ps out");
   s = setting(Kind::Lamb);
   s.optimizer.lazy_rows = false;
   s.optimizer.clip_norm = 0;
   s.optimizer.l2 = 0;
-  expect_refused(s, "as lamb does");
+  expect_refused(s, "needs an optimizer that takes no norm of a parameter, but lamb does");
   s = setting();
   s.optimizer.clip_norm = 1;
-  expect_refused(s, "leave clip_norm out");
+  expect_refused(s, "needs an optimizer without clip_norm, but it is 1. Leave clip_norm out");
   s = setting();
   s.configure = [](TrainerOptions& o) { o.state_dtype = "bf16"; };
-  expect_refused(s,
-                 "--state-dtype bf16: parameter servers keep what the optimizer remembers of "
-                 "embedding tables, in float32");
+  expect_refused(
+      s,
+      "--state-dtype bf16 needs embedding tables on the workers, but table 'embedding' is "
+      "on parameter servers");
   s = setting();
   s.configure = [](TrainerOptions& o) {
     o.cache.capacity = 5;
     o.cache.push_bound = 3;
   };
-  expect_refused(s, "--push-bound 3: workers then change the rows of 'embedding'");
+  expect_refused(s, "--push-bound 3: workers then update their cached rows of 'embedding'");
   s.configure = [](TrainerOptions& o) { o.cache.pull_bound = 3; };
-  expect_refused(s, "--pull-bound is of a cache of rows, and none are kept: give --cache-rows N");
+  expect_refused(s, "--pull-bound needs a cache of rows: give --cache-rows N");
   s.configure = [](TrainerOptions& o) { o.cache.policy = ps::CachePolicy::Lfu; };
-  expect_refused(s, "--cache-policy is of a cache of rows");
+  expect_refused(s, "--cache-policy needs a cache of rows");
   s = setting();
   s.configure = [](TrainerOptions& o) { o.servers.reset(); };
-  expect_refused(s, "start it by heturun");
+  expect_refused(s, "start it with heturun");
   s = setting();
   s.configure = [](TrainerOptions& o) { o.cache.capacity = 3; };
   EXPECT_THAT([&] { Trainer::check(language_model(s.model), s.optimizer, options_of(s)); },
-              ThrowsMessage<Error>(HasSubstr("--cache-rows is of models whose embedding tables")));
+              ThrowsMessage<Error>(HasSubstr("--cache-rows needs a model with embedding tables")));
 }
 
 TEST(ServerTables, ARowThatTheTableHasNotIsNamed) {
@@ -203,10 +207,9 @@ TEST(ServerTables, ARowThatTheTableHasNotIsNamed) {
       Tokens batch = batch_of(s, 0);
       batch.ids[3] = wrong;
       EXPECT_THAT([&] { trainer.train(part_of(s, batch, 0)); },
-                  ThrowsMessage<Error>(
-                      HasSubstr(fmt::format("field 'ids' asks table 'embedding' for row {}; it has "
-                                            "rows 0 to 332",
-                                            wrong))));
+                  ThrowsMessage<Error>(HasSubstr(fmt::format(
+                      "field 'ids' requests row {} of table 'embedding', which has rows 0 to 332",
+                      wrong))));
     }
   };
   EXPECT_EQ(on_worker_threads(1, work), "");

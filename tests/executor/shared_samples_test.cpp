@@ -311,7 +311,7 @@ TEST(ExecutorData, RowsOfAnotherTypeThanThePlaceholderAreRefused) {
       [&] {
         train({"z", DType::Float32, {1}});
       },
-      testing::ThrowsMessage<Error>(HasSubstr("no field 'y' in the data; there are: x, z")));
+      testing::ThrowsMessage<Error>(HasSubstr("the data has no field 'y'; its fields are: x, z")));
 }
 
 // Only one worker calls the user's function. Workers with different shards of the rows are
@@ -372,8 +372,8 @@ TEST(SharedSamples, EqualSlicesAreWarnedOfOnce) {
     EXPECT_EQ(on_worker_threads(3, work), "");
     const std::string said = testing::internal::GetCapturedStderr();
     const std::string line =
-        "own items of 6: pipelines 0 and 1 get the same 2 samples in the first step; each should "
-        "have samples of its own: a step takes 6 different ones (3 pipelines x 2)";
+        "own items of 6: pipelines 0 and 1 get the same 2 samples in the first step; each pipeline "
+        "should get different samples, 6 in all per step (3 pipelines x 2)";
     const auto at = said.find(line);
     EXPECT_EQ(at != std::string::npos, equal) << said;
     if (equal) {

@@ -70,8 +70,8 @@ TEST(TrainPlan, StagesHaveTheKernelsOfTheirBackEnd) {
 // Gradients of linear weights have no memory besides their sums. The product writes the first
 // micro-batch's gradient into the sum and adds the others to it. If the product also computes the
 // gradient of the bias, that gradient has its own memory for all micro-batches but the first.
-class GradientSums : public testing::TestWithParam<bool> {};
-TEST_P(GradientSums, AreWhatProductsAddTo) {
+class SummedGradients : public testing::TestWithParam<bool> {};
+TEST_P(SummedGradients, AreWhatProductsAddTo) {
   const Graph graph = GetParam() ? fuse_bias_grad(model()) : model();
   CompileOptions options;
   options.first_block = {0};
@@ -106,7 +106,7 @@ TEST_P(GradientSums, AreWhatProductsAddTo) {
   options.half_backward = true;
   EXPECT_EQ(in_place(), 0) << "halves have kernels of two sizes";
 }
-INSTANTIATE_TEST_SUITE_P(TrainPlan, GradientSums, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(TrainPlan, SummedGradients, testing::Bool());
 
 // A product also computes the gradient of its bias, unless the product reads the terms of that
 // gradient rounded.
@@ -281,9 +281,8 @@ TEST(TrainPlan, OfAUsersOwnRowsIsAsLongAsTheyCanBe) {
   for (Program& p : options.plan->workers) p = {unroll(p), {}, 0, 0, {}};
   const TrainPlan flat = make_plan(model(), {}, options, {1, 2});
   EXPECT_EQ(flat.of_run(20).steps, 20);
-  EXPECT_THAT(
-      [&] { flat.of_run(25); },
-      testing::ThrowsMessage<Error>(testing::HasSubstr("the plan's 20 step(s) cannot become 25")));
+  EXPECT_THAT([&] { flat.of_run(25); }, testing::ThrowsMessage<Error>(testing::HasSubstr(
+                                            "a plan of 20 step(s) can't be changed to 25 steps")));
 }
 
 TEST(TrainPlan, OfAUsersOwnRowsIsForNoShorterRun) {
@@ -293,7 +292,7 @@ TEST(TrainPlan, OfAUsersOwnRowsIsForNoShorterRun) {
   Trainer trainer(model(), {}, options, *links[0]);
   EXPECT_THAT([&] { trainer.begin_run(19); },
               testing::ThrowsMessage<Error>(testing::HasSubstr(
-                  "the plan has rows of 20 steps without a flush, a run of 19 is shorter")));
+                  "the plan has 20 steps without a flush, but the run has only 19")));
 }
 
 TEST(TrainPlan, OfValidationHasForwardsAlone) {

@@ -154,7 +154,7 @@ class Replay {
     sizes.micro_batches = s_.micro_batches;
     sizes.steps = steps;
     Lowering how;
-    how.servers = true;
+    how.sharing = ParameterServers{};
     const Schedule plan = lower(generate(s_.method, sizes), how);
     for (int stage = 0; stage < s_.stages; ++stage) {
       pulls_after_[stage].clear();

@@ -119,10 +119,10 @@ TEST_F(WeightsFile, CountsOfBatchNormsAreInt64InFiles) {
   EXPECT_EQ(got, count);
   write_safetensors(in("x"), {{"bn1.num_batches_tracked", DType::Int64, {}, &too_many}});
   EXPECT_THAT([&] { import_weights(in("x"), in("b")); },
-              ThrowsMessage<Error>(HasSubstr("from 0 to 16777216")));
+              ThrowsMessage<Error>(HasSubstr("between 0 and 16777216")));
   write_safetensors(in("y"), {{"bn1.weight", DType::Int64, {}, &count}});
   EXPECT_THAT([&] { import_weights(in("y"), in("b")); },
-              ThrowsMessage<Error>(HasSubstr("weights are float32")));
+              ThrowsMessage<Error>(HasSubstr("weights must be float32")));
 }
 
 TEST_F(WeightsFile, ReadsOldNamesBuffersAndNarrowTypes) {
@@ -217,7 +217,7 @@ TEST_F(WeightsFile, ABadHeaderIsRefused) {
       {"{" + tensor("a", "1", "[0,4]") + "}", 4, "expected a list as shape"},
       {"{" + tensor("a", "[4611686018427387905,4]", "[0,4]") + "}", 4, "do not fit"},
       {"{" + tensor("a", "[2]", "[0,4]") + "}", 4, "do not fit"},
-      {"{" + a + "," + a + "}", 4, "'a' stands twice"},
+      {"{" + a + "," + a + "}", 4, "'a' occurs twice"},
       {R"({"a":{"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]}})", 4, "twice"},
       {R"({"a":{"dtype":"f32","shape":[1],"data_offsets":[0,4]}})", 4, "dtype 'f32'"},
       {R"({"__metadata__":{"a":1}})", 0, "from text to text"},
@@ -274,7 +274,7 @@ TEST_F(WeightsFile, TensorsOfOtherDtypesMayBeThere) {
   for (const auto& [number, dtype] : {std::pair{1, "U8"}, {2, "F6_E2M3"}, {3, "bool"}}) {
     EXPECT_FALSE(file.entries()[number].is_weight());
     const WeightReader::Entry& entry = file.entries()[number];
-    const std::string says = std::string(" is ") + dtype + "; weights are";
+    const std::string says = std::string(" is ") + dtype + "; weights must be";
     EXPECT_THAT([&] { file.read(entry); }, ThrowsMessage<Error>(HasSubstr(says)));
   }
   const SafetensorsFile raw(in("w"));
@@ -360,8 +360,9 @@ TEST_F(WeightsFile, StrangersAreNamed) {
   save("a", {{"known", {2}}, {"stranger", {3}}}, 1);
   const Manifest m = read_manifest(in("a"));
   EXPECT_NO_THROW(check_parameter_names(m, {"known", "stranger", "more"}));
-  EXPECT_THAT([&] { check_parameter_names(m, {"known"}); },
-              ThrowsMessage<Error>(HasSubstr("holds 'stranger' [3], which the model has not")));
+  EXPECT_THAT(
+      [&] { check_parameter_names(m, {"known"}); },
+      ThrowsMessage<Error>(HasSubstr("holds 'stranger' [3], which the model does not have")));
 }
 
 TEST_F(WeightsFile, DifferencesAreCountedBitForBit) {

@@ -282,7 +282,8 @@ TEST(Readers, RefuseALineOfSeventyMegabytes) {
     parse_plan(cells, "file");
   } catch (const Error& e) {
     EXPECT_STREQ(e.what(),
-                 "file: line 1 is 70000000 bytes long; the most for a worker's row is 67108864");
+                 "file: line 1 is 70000000 bytes long; a worker's row may have at most 67108864 "
+                 "bytes");
   }
 }
 

@@ -279,9 +279,9 @@ TEST(Autodiff, Errors) {
       act(b, b.parameter("p", {2, 3}, {}));
     };
   };
-  EXPECT_THAT(
-      with([](Builder& b, ValueId p) { b.differentiate(b.apply("relu", {p})); }),
-      ThrowsMessage<Error>("differentiate: 'relu' is float32[2, 3]; a loss is a float32 scalar"));
+  EXPECT_THAT(with([](Builder& b, ValueId p) { b.differentiate(b.apply("relu", {p})); }),
+              ThrowsMessage<Error>(
+                  "differentiate: the loss must be a float32 scalar, but 'relu' is float32[2, 3]"));
   EXPECT_THAT(
       with([](Builder& b, ValueId) {
         const ValueId x = b.placeholder("x", DType::Float32, {kBatch});
@@ -293,11 +293,12 @@ TEST(Autodiff, Errors) {
                 b.differentiate(b.apply("sum", {p}));
               }),
               ThrowsMessage<Error>(HasSubstr("the loss 'sum' does not depend on 'lost'")));
-  EXPECT_THAT(with([](Builder& b, ValueId p) {
-                b.differentiate(b.apply("sum", {b.apply("sum_rows", {p}, {}, "rows")}));
-              }),
-              ThrowsMessage<Error>(HasSubstr(
-                  "'rows' stands between a parameter and the loss, but sum_rows has no gradient")));
+  EXPECT_THAT(
+      with([](Builder& b, ValueId p) {
+        b.differentiate(b.apply("sum", {b.apply("sum_rows", {p}, {}, "rows")}));
+      }),
+      ThrowsMessage<Error>(HasSubstr(
+          "'rows' lies between a parameter and the loss, but operator sum_rows has no gradient")));
   EXPECT_THAT(
       with([](Builder& b, ValueId p) {
         const ValueId s = b.apply("sum", {p});
@@ -321,12 +322,12 @@ TEST(Autodiff, Errors) {
                 b.differentiate(s);
                 b.differentiate(s);
               }),
-              ThrowsMessage<Error>(HasSubstr("differentiated already, by 'sum'")));
+              ThrowsMessage<Error>(HasSubstr("already been differentiated, with the loss 'sum'")));
   EXPECT_THAT(with([](Builder& b, ValueId p) {
                 b.differentiate(b.apply("sum", {p}));
                 b.apply("relu", {p});
               }),
-              ThrowsMessage<Error>(HasSubstr("relu 'relu': made after differentiate")));
+              ThrowsMessage<Error>(HasSubstr("relu 'relu': cannot be added after differentiate")));
 }
 
 }  // namespace

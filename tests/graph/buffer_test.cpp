@@ -90,9 +90,9 @@ TEST(Buffers, ErrorsOfTheBuilder) {
     const ValueId n = b.buffer("n", {}, {});
     for (int i = 0; i < times; ++i) b.apply(op, {n});
   };
-  EXPECT_THAT([&] { reading("count_up", 2); }, says("buffer 'n' is read already"));
-  EXPECT_THAT([&] { reading("relu", 1); },
-              says("relu 'relu': input 0 is the buffer 'n', which relu does not replace"));
+  EXPECT_THAT([&] { reading("count_up", 2); }, says("buffer 'n' is read more than once"));
+  EXPECT_THAT([&] { reading("relu", 1); }, says("relu 'relu': input 0 is the buffer 'n', but "
+                                                "operator relu does not update a buffer there"));
   EXPECT_THAT([] { Builder(op_set()).buffer("n", {kBatch}, {}); },
               says("buffer 'n': shape [B] must not depend on the batch"));
 }

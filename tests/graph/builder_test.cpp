@@ -85,7 +85,7 @@ TEST(Builder, ThePlaceholderOfAFieldIsOneValue) {
       [](Fixture& g) {
         g.b.placeholder("x", DType::Int32, {kBatch, 4});
       },
-      "placeholder 'x': asked for as int32[B, 4], but it is float32[B, 4] already");
+      "placeholder 'x': requested as int32[B, 4], but it already exists as float32[B, 4]");
 }
 
 TEST(Builder, IsEmptyAfterFinish) {
@@ -101,16 +101,16 @@ TEST(Builder, ErrorsOfItsOwn) {
   expect_error([](Fixture& f) { f.b.apply("zzzzzzzzzzz", {f.x}); },
                "unknown operator 'zzzzzzzzzzz'");
   expect_error([](Fixture& f) { f.b.apply("relu", {77}); },
-               "relu 'relu': input 0 is no value of this graph");
+               "relu 'relu': input 0 is not a value of this graph");
   expect_error(
       [](Fixture& f) {
         f.b.apply("relu", {f.x, f.x}, {}, "act");
       },
-      "relu 'act': wants 1 inputs (x), got 2");
+      "relu 'act': expected 1 inputs (x), got 2");
   expect_error([](Fixture& f) { f.b.apply("linear", {f.x}); },
                "linear 'linear': wants 2 to 3 inputs (x, w, [b]), got 1");
   expect_error([](Fixture& f) { f.b.apply("scale", {f.x}); },
-               "scale 'scale': attribute 'factor' (the constant) must be given; it is a number");
+               "scale 'scale': attribute 'factor' (the constant) is missing; it must be a number");
   expect_error(
       [](Fixture& f) {
         f.b.apply("scale", {f.x}, {{"facto", 1.0}});
@@ -130,7 +130,7 @@ TEST(Builder, ErrorsOfItsOwn) {
       [](Fixture& f) {
         f.b.apply("scale", {f.x}, {{"factor", std::string("2")}});
       },
-      "scale 'scale': attribute 'factor' is a text, wanted a number");
+      "scale 'scale': attribute 'factor' is a string, expected a number");
   expect_error([](Fixture& f) { f.b.parameter("w", {1}, {}); }, "parameter 'w': the name is taken");
   expect_error([](Fixture& f) { f.b.parameter("v", {kBatch}, {}); },
                "parameter 'v': shape [B] must not depend on the batch");
@@ -143,13 +143,12 @@ TEST(Builder, ErrorsOfItsOwn) {
       "placeholder 'y': float32[3, B] has the batch on axis 1");
   expect_error(
       [](Fixture& f) { f.b.fetch("w", f.w); },
-      "fetch 'w': 'w' is a parameter; what is reported is what operators make of the fields");
+      "fetch 'w': 'w' is a parameter, which cannot be fetched; fetch a value that operators");
   expect_error(
       [](Fixture& f) {
         f.b.fetch("c", f.b.apply("greater", {f.w, f.w}));
       },
-      "fetch 'c': 'greater' is bool[3, 4]; what is reported has the batch as its first axis, or "
-      "is");
+      "fetch 'c': 'greater' is bool[3, 4]; a fetch must have the batch as its first axis, or be");
   expect_error([](Fixture& f) { f.b.pop_scope(); }, "pop_scope without a push_scope");
   expect_error(
       [](Fixture& f) {
@@ -184,10 +183,10 @@ TEST(Builder, BoundsSizesAndStarts) {
     b.apply("reshape", {x}, {{"shape", Shape{1LL << 40, 1LL << 40}}});
   });
   for (const double start : {double{INFINITY}, double{NAN}, 1e300}) {
-    refuses("a float32 number is expected", [&](Builder& b, ValueId) {
+    refuses("its initial value must be a finite float32 number", [&](Builder& b, ValueId) {
       b.parameter("w", {2}, {Initializer::Kind::Normal, 0, start});
     });
-    refuses("a float32 number is expected", [&](Builder& b, ValueId) {
+    refuses("its initial value must be a finite float32 number", [&](Builder& b, ValueId) {
       b.buffer("b", {2}, {Initializer::Kind::Constant, start, 0});
     });
   }
@@ -221,29 +220,30 @@ TEST(Builder, ErrorsOfTheRecords) {
         "the result float32[2, B, 3] would have the batch on axis 1; it must stay on axis 0");
   apply("concat", {{f32, {2, 3}}}, {}, "wants 2 or more inputs (a, b, ...), got 1");
   apply("concat", {{f32, {2, 3}}, {f32, {2, 1}}, {f32, {3, 1}}}, {},
-        "input 2 must be float32[2, 3], as the first, but for axis -1; got float32[3, 1]");
+        "input 2 must be float32[2, 3] like the first input, except on axis -1; got float32[3, 1]");
   apply("concat", {{f32, {kBatch, 3}}, {f32, {kBatch, 3}}}, {{"axis", std::int64_t{0}}},
-        "axis 0 of a float32[B, 3] is the batch, which stays whole");
+        "axis 0 of a float32[B, 3] is the batch, which this operator cannot change");
   apply("slice", {{f32, {2, 3}}},
         {{"first", std::int64_t{1}}, {"size", std::int64_t{2}}, {"step", std::int64_t{2}}},
-        "places 1 to 4 are not all on axis -1 of x float32[2, 3]");
+        "positions 1 to 4 are not all on axis -1 of x float32[2, 3]");
   apply("top_k", {{f32, {2, 3}}}, {{"k", std::int64_t{4}}}, "k must be 1 to 3 for x float32[2, 3]");
   apply("reduce_mean", {{f32, {kBatch, 3}}}, {{"axes", Shape{0}}},
-        "axis 0 of x float32[B, 3] is the batch, which is cut into micro-batches; only a sum over "
-        "it adds up (a mean over the step: hetu.step_mean)");
+        "axis 0 of x float32[B, 3] is the batch, which is split into micro-batches; only sums over "
+        "it are possible (hetu.step_mean computes a mean over the step)");
   apply("reduce_sum", {{f32, {2, 3}}}, {{"axes", Shape{1, -1}}},
         "axes [1, -1] name an axis of x float32[2, 3] twice");
   apply("reduce_max", {{f32, {2, 0}}}, {{"axes", Shape{1}}},
         "axis 1 of x float32[2, 0] has no elements");
-  apply("where", {{i32, {2}}, {f32, {2}}, {f32, {2}}}, {}, "condition is int32[2], wanted bool");
+  apply("where", {{i32, {2}}, {f32, {2}}, {f32, {2}}}, {}, "condition is int32[2], expected bool");
   apply("less", {{i32, {2}}, {f32, {2}}}, {},
         "a and b must have one dtype, float32 or int32, got int32[2] and float32[2]; use cast");
-  apply("relu", {{i32, {2}}}, {}, "x is int32[2], wanted float32");
+  apply("relu", {{i32, {2}}}, {}, "x is int32[2], expected float32");
   apply("fill", {}, {{"shape", Shape{kBatch}}, {"value", 0.0}},
         "shape [B] must not depend on the batch");
   apply("div_scalar", {{f32, {2}}, {f32, {1}}}, {}, "s must be [] (a scalar), got float32[1]");
   apply("cast", {{DType::Int64, {2}}}, {{"dtype", std::string("float32")}},
-        "casts between float32, int32 and bool, and between bfloat16 or float16 and float32, not "
+        "cast converts between float32, int32 and bool, and between bfloat16 or float16 and "
+        "float32, not "
         "from int64[2] to "
         "float32");
   apply("linear", {{f32, {kBatch, 4}}, {f32, {3, 5}}}, {},
@@ -274,7 +274,7 @@ TEST(Builder, ErrorsOfTheRecords) {
         "axis must be a static axis of x float32[B, 3], got 0");
   apply("select", {{f32, {kBatch, 3}}}, {{"axis", one}, {"index", std::int64_t{3}}},
         "index must be in [0, 3) on axis 1 of x float32[B, 3], got 3");
-  apply("embedding", {{f32, {5, 3}}, {f32, {2}}}, {}, "ids is float32[2], wanted int32");
+  apply("embedding", {{f32, {5, 3}}, {f32, {2}}}, {}, "ids is float32[2], expected int32");
   apply("embedding", {{f32, {5}}, {i32, {2}}}, {}, "table must be [rows, width], got float32[5]");
   apply("layer_norm", {{f32, {2, 3}}, {f32, {2}}, {f32, {3}}}, {},
         "gamma must be [3] to fit x float32[2, 3], got float32[2]");
@@ -315,9 +315,9 @@ TEST(Attrs, AreSortedAndTyped) {
   EXPECT_EQ(attrs.real("b"), 2.5);
   EXPECT_EQ(attrs.real("a"), 2.0);
   EXPECT_THAT([&] { (void)attrs.integer("b"); },
-              ThrowsMessage<Error>("attribute 'b' is a number, wanted an integer"));
+              ThrowsMessage<Error>("attribute 'b' is a number, expected an integer"));
   EXPECT_THAT([&] { (void)attrs.text("c"); },
-              ThrowsMessage<Error>("attribute 'c' is missing; there are: a, b"));
+              ThrowsMessage<Error>("attribute 'c' is missing; the attributes are: a, b"));
 }
 
 TEST(Nearest, SuggestsOnlyWhatIsNear) {
@@ -352,17 +352,18 @@ TEST(CheckGraph, FindsWhatIsBroken) {
   EXPECT_THAT(broken([](Graph& g) { g.values[7].producer = 2; }),
               says("an output names another producer"));
   EXPECT_THAT(broken([](Graph& g) { g.values.pop_back(); }), says("does not exist"));
-  EXPECT_THAT(broken([](Graph& g) { g.values.push_back({}); }), says("values, but nodes make"));
+  EXPECT_THAT(broken([](Graph& g) { g.values.push_back({}); }),
+              says("values are listed, but the nodes produce"));
   EXPECT_THAT(broken([](Graph& g) {
                 g.values[0].type.shape = {3, kBatch};
               }),
-              says("the batch stands on an axis other than 0"));
+              says("the batch is on an axis other than 0"));
   EXPECT_THAT(broken([&](Graph& g) { at(g, "words").block = 2; }),
               says("reads a forward value of a later block"));
   EXPECT_THAT(broken([&](Graph& g) { at(g, "words").phase = Phase::Count; }),
               says("a Count node reads a value that is not of phase Count"));
   EXPECT_THAT(broken([&](Graph& g) { at(g, "mlm_loss/step_sum").op = "scale"; }),
-              says("reads a Count value that is no step_sum"));
+              says("reads a Count value that is not a step_sum"));
   EXPECT_THAT(broken([&](Graph& g) { at(g, "nsp/linear").phase = Phase::InputGrad; }),
               says("node 'nsp_loss/softmax_cross_entropy' (softmax_cross_entropy): a forward node "
                    "reads a gradient"));
@@ -373,18 +374,19 @@ TEST(CheckGraph, FindsWhatIsBroken) {
       says("reads a value of phase WeightGrad"));
   EXPECT_THAT(
       broken([&](Graph& g) { at(g, "words/grad/embedding_grad").phase = Phase::InputGrad; }),
-      says("is made in phase WeightGrad"));
-  EXPECT_THAT(broken([](Graph& g) { g.gradients[0].use = 1; }), says("uses of a parameter count"));
+      says("must be computed in phase WeightGrad"));
+  EXPECT_THAT(broken([](Graph& g) { g.gradients[0].use = 1; }),
+              says("the uses of a parameter must be numbered"));
   EXPECT_THAT(broken([](Graph& g) { std::swap(g.gradients[2], g.gradients[3]); }),
               says("gradient uses are not sorted"));
-  EXPECT_THAT(
-      broken([](Graph& g) { g.gradients[0].gradient = g.gradients[4].gradient; }),
-      says("the gradient of a parameter is made in phase WeightGrad, in the block of its use"));
+  EXPECT_THAT(broken([](Graph& g) { g.gradients[0].gradient = g.gradients[4].gradient; }),
+              says("the gradient of a parameter must be computed in phase WeightGrad, in the block "
+                   "of its use"));
   EXPECT_THAT(broken([](Graph& g) { g.parameters.pop_back(); }), says("parameter nodes"));
   EXPECT_THAT(broken([](Graph& g) { std::swap(g.parameters[0], g.parameters[1]); }),
               says("not listed in model order"));
   EXPECT_THAT(broken([](Graph& g) { g.placeholders.pop_back(); }), says("list of placeholders"));
-  EXPECT_THAT(broken([](Graph& g) { g.loss = 3; }), says("the loss is a float32 scalar"));
+  EXPECT_THAT(broken([](Graph& g) { g.loss = 3; }), says("the loss must be a float32 scalar"));
   EXPECT_THAT(broken([](Graph& g) { g.fetches.push_back(g.fetches[0]); }),
               says("fetch 'loss' occurs twice"));
 }

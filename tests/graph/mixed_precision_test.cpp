@@ -143,15 +143,17 @@ TEST_P(MixedPrecision, OperatorsSayWhatTheyTake) {
     return std::string("taken");
   };
   EXPECT_EQ(message("add", {narrow, x}),
-            fmt::format("add 'n': input 1 is float32[B, 4], wanted {0} beside {0}; use cast",
+            fmt::format("add 'n': input 1 is float32[B, 4], but it must be {0} because other "
+                        "inputs are {0}; use cast",
                         dtype_name(GetParam())));
   EXPECT_EQ(message("softmax", {narrow}),
-            fmt::format("softmax 'n': x is {}[B, 4], wanted float32", dtype_name(GetParam())));
+            fmt::format("softmax 'n': x is {}[B, 4], expected float32", dtype_name(GetParam())));
   const char* other = GetParam() == DType::Float16 ? "bfloat16" : "float16";
   const ValueId foreign = b.apply("cast", {x}, {{"dtype", std::string(other)}});
   EXPECT_EQ(message("add", {narrow, foreign}),
-            fmt::format("add 'n': input 1 is {0}[B, 4], wanted {1} beside {1}; use cast", other,
-                        dtype_name(GetParam())));
+            fmt::format("add 'n': input 1 is {0}[B, 4], but it must be {1} because other inputs "
+                        "are {1}; use cast",
+                        other, dtype_name(GetParam())));
 }
 
 INSTANTIATE_TEST_SUITE_P(Narrow, MixedPrecision, testing::Values(DType::BFloat16, DType::Float16),

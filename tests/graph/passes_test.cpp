@@ -142,9 +142,9 @@ TEST(PartFor, KeepsWhatOneFetchNeeds) {
     }
   }
   EXPECT_GT(fields, 40);
-  EXPECT_THAT([] { part_for(mlp().finish(), {"nope"}); },
-              testing::ThrowsMessage<Error>(
-                  testing::HasSubstr("nothing is fetched as 'nope'; there are: ")));
+  EXPECT_THAT(
+      [] { part_for(mlp().finish(), {"nope"}); },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("unknown fetch 'nope'; the fetches are: ")));
 }
 
 // Returns the operators of a graph that sums make(x) for x [B, 2, 3], after folding and cleaning.
@@ -245,7 +245,7 @@ TEST(Rewrite, NamesADroppedNodeThatIsStillRead) {
   const Graph g = mlp().finish();
   GraphRewriter out(g);
   EXPECT_THAT([&] { out.copy(node_named(g, "relu").outputs[0]); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("a pass dropped 'fc1/linear'")));
+              testing::ThrowsMessage<Error>(testing::HasSubstr("a pass removed 'fc1/linear'")));
 }
 
 }  // namespace

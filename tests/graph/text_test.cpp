@@ -55,7 +55,7 @@ TEST(Text, KeepsWhatAParameterStartsFrom) {
       [&] {
         b.start_from(count, {2.0F, 3.0F});
       },
-      ThrowsMessage<Error>(HasSubstr("buffer 'count': float32[] cannot start from 2")));
+      ThrowsMessage<Error>(HasSubstr("buffer 'count': float32[] cannot be initialized from 2")));
   const std::string text = print_graph(b.finish());
   EXPECT_THAT(text,
               HasSubstr("{a=0.0, b=0.0, decay=1, init=\"constant\", start=\"0000c03f000080ff\"}"));
@@ -68,13 +68,15 @@ TEST(Text, KeepsWhatAParameterStartsFrom) {
   for (const std::string& bad : {"0000c03f", "0000c03f000080fg"}) {
     std::string damaged = text;
     damaged.replace(damaged.find("0000c03f000080ff"), 16, bad);
-    EXPECT_THAT([&] { parse_graph(damaged); },
-                ThrowsMessage<Error>(HasSubstr("a start, if any, of two digits a byte")));
+    EXPECT_THAT(
+        [&] { parse_graph(damaged); },
+        ThrowsMessage<Error>(HasSubstr("an optional start with two hexadecimal digits per byte")));
   }
   Builder other(op_set());
   const ValueId q = other.parameter("q", {2}, {});
-  EXPECT_THAT([&] { other.start_from(q, {1}); },
-              ThrowsMessage<Error>("parameter 'q': float32[2] cannot start from 1 elements"));
+  EXPECT_THAT(
+      [&] { other.start_from(q, {1}); },
+      ThrowsMessage<Error>("parameter 'q': float32[2] cannot be initialized from 1 elements"));
   EXPECT_THROW(other.start_from(q + 1, {1, 2}), Error);
 }
 
@@ -128,11 +130,11 @@ TEST(Text, ErrorsNameLineAndExpectation) {
     return [=] { parse_graph("graph blocks=1\n" + x + line + "\n"); };
   };
   const auto says = [](const char* text) { return ThrowsMessage<Error>(HasSubstr(text)); };
-  EXPECT_THAT([] { parse_graph(""); }, says("first line is 'graph blocks=1'"));
+  EXPECT_THAT([] { parse_graph(""); }, says("its first line must be like 'graph blocks=1'"));
   EXPECT_THAT([] { parse_graph("grph"); },
               says("line 1, column 1: expected 'graph', found 'grph'"));
   EXPECT_THAT(parsing("%2: float32[] = sum \"s\"(%0) @0 forward"),
-              says("line 3, column 3: expected %1 to be the next value"));
+              says("line 3, column 3: expected %1 as the next value"));
   EXPECT_THAT(parsing("%1: float[] = sum \"s\"(%0) @0 forward"),
               says("line 3, column 5: expected a type such as"));
   EXPECT_THAT(parsing("%1: float32[-3] = sum \"s\"(%0) @0 forward"),
@@ -150,8 +152,9 @@ TEST(Text, ErrorsNameLineAndExpectation) {
   EXPECT_THAT(parsing("%1: float32[] = parameter \"p\"() {init=\"normal\"} @0 forward"),
               says("expected a parameter with {a=.."));
   EXPECT_THAT(parsing("gradient \"p\" use=0 %0 @0"), says("the name of a parameter before 'use='"));
-  EXPECT_THAT(parsing("%1: bool[] = sum \"s\"(%0) @0 forward\nfetch \"x\" %1"),
-              says("fetches have the batch as their first axis, or are float32 or int32 without"));
+  EXPECT_THAT(
+      parsing("%1: bool[] = sum \"s\"(%0) @0 forward\nfetch \"x\" %1"),
+      says("a fetch must have the batch as its first axis, or be float32 or int32 without"));
 }
 
 // A damaged text may only cause an InvalidArgument. If it is accepted, the graph can be printed

@@ -86,7 +86,7 @@ class Asked(HostsCase):
     def test_no_hetu(self):
         (self.folder / "empty").mkdir()
         with self.hidden(ROOT / "python" / "hetu", self.folder / "empty"):
-            self.refused(f"host w1: it has no Hetu in {ROOT}/python/hetu; install the same at the same place$",
+            self.refused(f"host w1: it has no Hetu in {ROOT}/python/hetu; install the same version at the same path$",
                          *self.cluster("w0", "w1"))
 
     def test_no_open_mpi(self):
@@ -101,7 +101,8 @@ class Asked(HostsCase):
                      cwd=only_there)
 
     def test_one_machine_under_two_names(self):
-        self.refused(r"hosts w1 and other are one machine \(both call themselves w1\); write one node with their sums$",
+        self.refused(r"hosts w1 and other are one machine \(both call themselves w1\); write one node with the sum "
+                     "of their workers$",
                      *self.cluster("w0", "w1", "other"))
 
     def test_an_alias_of_the_ssh_configuration(self):

@@ -105,7 +105,7 @@ class HostsCase(TrainCase):
     def resnet(self, images, *more):
         """Returns options for `images` images of each of 4 classes. Their folders are passed in the environment."""
         if not _hetu.reads_images():
-            self.skipTest("this build reads no images")
+            self.skipTest("this build cannot read images")
         folder = self.folder / "images"
         subprocess.run(["hetu", "data", "sample", folder, "--kind", "images", "--classes", "4", "--train", str(images),
                         "--val", str(images), "--size", "40"], env=self.env, check=True, capture_output=True)

@@ -95,8 +95,8 @@ class Readme(HostsCase):
             self.check(self.hosts.run(host, "mkdir", "-p", "/dev/shm/own"))
         done = self.on_w0(self.words(BERT, *self.bert("--steps", 3, "--checkpoint", "/dev/shm/own/saved")))
         self.assertEqual(done.returncode, 4, done.stderr)
-        self.assertIn("train_bert.py: /dev/shm/own/saved: worker 2 on w1 does not see what worker 0 on w0 writes there; "
-                      "give a folder that all hosts share\n", done.stderr)
+        self.assertIn("train_bert.py: /dev/shm/own/saved: worker 2 on w1 does not see a file that worker 0 on w0 wrote "
+                      "there; use a folder that all hosts share\n", done.stderr)
         self.assertNotIn("TRAIN", done.stdout)
         for host in ("w0", "w1"):
             self.assertEqual(self.hosts.run(host, "ls", "-A", "/dev/shm/own").stdout, "")
@@ -215,7 +215,7 @@ class Ends(HostsCase):
 
     @slow
     def test_the_first_control_c_saves_on_both_hosts(self):
-        self.saves(signal.SIGINT, "; once more ends them at once")
+        self.saves(signal.SIGINT, "; a second SIGINT ends them at once")
 
     def saves(self, number, more):
         saved = self.folder / "saved"
@@ -223,7 +223,7 @@ class Ends(HostsCase):
         os.kill(self.hosts.inner(process), number)
         out, err = process.communicate(timeout=MANY_S)
         self.assertEqual(process.returncode, 0, err)
-        self.assertIn(f"SIGUSR1 handed to {2 * WORKERS} workers: checkpoint and exit{more}\n", err)
+        self.assertIn(f"SIGUSR1 sent to {2 * WORKERS} workers: checkpoint and exit{more}\n", err)
         self.assertRegex(out, r"Stopped as asked after \d+ steps; saved in ")
         self.assertEqual(manifest_of(saved)[1]["step"], len(self.losses(log)))
         self.check_resumed(log, saved)

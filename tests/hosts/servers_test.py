@@ -197,13 +197,14 @@ class Kills(ServersCase):
         since = time.monotonic()
         os.kill(self.keeper("w1"), signal.SIGKILL)
         self.ends(process, 128 + signal.SIGKILL,
-                  r"server 0 \(w1\) is gone without a word: its keeper was killed or its host is lost; ending the other 2 "
+                  r"server 0 \(w1\) is gone without a report: its keeper was killed or its host is lost; ending the other 2 "
                   r"workers", since)
         self.assertTrue(wait_until(lambda: not self.left(), END_S), self.left())
         left, = self.own_files("w1")  # as after any kill of all of a job's processes on a host
         self.assertIn(job, left)
         done = self.on_w0(self.words_of(self.APART, "true", flags=("--server-log", OWN)))
-        self.assertIn(f"heturun: host w1: removed {OWN}/{left}: left by a job that was killed, and no living process's\n",
+        self.assertIn(f"heturun: host w1: removed {OWN}/{left}: left by a job that was killed, and not in use "
+                      "by any process\n",
                       self.check(done).stderr)
         self.assertEqual(self.own_files("w1"), [])
 
@@ -249,7 +250,7 @@ class Kills(ServersCase):
         self.ends(process, 128 + signal.SIGTERM, "SIGTERM: ending 2 workers", since)
         process, saved = self.start_training(self.APART, *PS, "--steps", FOREVER)
         os.killpg(self.hosts.inner(process), signal.SIGINT)
-        self.ends(process, 0, "SIGINT: SIGUSR1 handed to 2 workers: checkpoint and exit; once more ends them at once",
+        self.ends(process, 0, "SIGINT: SIGUSR1 sent to 2 workers: checkpoint and exit; a second SIGINT ends them at once",
                   time.monotonic(), MANY_S)
         self.assertGreater(manifest_of(saved)[1]["step"], 0)
 
@@ -373,7 +374,7 @@ class Refused(ServersCase):
     @slow
     def test_a_host_without_a_folder_for_logs(self):
         self.check(self.hosts.run("w0", "mkdir", "-p", f"{OWN}/logs"))
-        self.refused(f"host w1: --server-log {OWN}/logs: it must be a folder that is there and can be written on this host, "
+        self.refused(f"host w1: --server-log {OWN}/logs: it must be an existing, writable folder on this host, "
                      "too$", ("w0", 2, 0), ("w1", 0, 1), flags=("--server-log", f"{OWN}/logs"))
 
     @slow
@@ -391,10 +392,10 @@ class Refused(ServersCase):
         """heturun reports servers of -s that no worker uses. Servers of a cluster file serve all jobs on it, so they aren't
         reported."""
         done = self.on_w0(["heturun", "-w", 1, "-s", 2, "true"])
-        self.assertIn("heturun: no worker has asked for the 2 parameter servers: hetpipe on several pipelines, "
+        self.assertIn("heturun: no worker needed the 2 parameter servers; only hetpipe on several pipelines, "
                       "--sync-method ps and tables on servers do\n", self.check(done).stderr)
         done = self.on_w0(self.words_of((("w0", 1, 0), ("w1", 0, 1)), "true"))
-        self.assertNotIn("asked for", self.check(done).stderr)
+        self.assertNotIn("no worker needed", self.check(done).stderr)
 
 
 if __name__ == "__main__":

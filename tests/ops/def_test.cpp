@@ -225,9 +225,10 @@ TEST(OpSet, CheckTypesFindsAGraphOfOtherRecords) {
   b.apply("relu", {x}, {}, "act");
   Graph g = b.finish();
   g.values[1].type.shape = {kBatch, 5};
-  EXPECT_THAT([&] { check_types(op_set(), g); },
-              testing::ThrowsMessage<Error>("relu 'act': output 0 is float32[B, 5], its operator "
-                                            "makes float32[B, 4]"));
+  EXPECT_THAT(
+      [&] { check_types(op_set(), g); },
+      testing::ThrowsMessage<Error>(
+          "relu 'act': output 0 is float32[B, 5], but its operator computes float32[B, 4]"));
 }
 
 }  // namespace

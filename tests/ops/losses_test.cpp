@@ -142,12 +142,13 @@ TEST(Losses, SayWhatIsWrong) {
               ThrowsMessage<Error>(HasSubstr("delta must be above 0, got 0")));
   const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 3});
   const ValueId y = b.placeholder("y", DType::Int32, {kBatch});
-  EXPECT_THAT([&] { ops::mean_kl_divergence(b, x, y); },
-              ThrowsMessage<Error>(HasSubstr("values [batch, ...] of one shape are wanted, got")));
+  EXPECT_THAT(
+      [&] { ops::mean_kl_divergence(b, x, y); },
+      ThrowsMessage<Error>(HasSubstr("both inputs must have the same shape [batch, ...], got")));
   EXPECT_THAT([&] { ops::softmax_cross_entropy(b, x, y, {.smoothing = 1.5}); },
               ThrowsMessage<Error>(HasSubstr("smoothing must be in [0, 1], got 1.5")));
   EXPECT_THAT([&] { ops::softmax_cross_entropy(b, x, y, {.weight = x}); },
-              ThrowsMessage<Error>(HasSubstr("weight must be [3] (one for each class)")));
+              ThrowsMessage<Error>(HasSubstr("weight must be [3] (one weight per class)")));
 }
 
 }  // namespace

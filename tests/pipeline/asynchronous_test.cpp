@@ -125,7 +125,7 @@ TEST(Asynchronous, AveragesWeightsAfterEveryUpdate) {
       const Sizes sizes{.stages = stages, .micro_batches = method[9] ? 4 : 1, .steps = 20};
       Lowering how;
       how.pipelines = 4;
-      how.average_weights = true;
+      how.sharing = GroupAverage{};
       const Schedule plan = lower(generate(method, sizes), how);
       EXPECT_FALSE(holds(plan, Kind::ReduceGrad));
       EXPECT_EQ(verify(plan).versions, verify(lower(generate(method, sizes))).versions);
@@ -140,7 +140,7 @@ TEST(Asynchronous, AveragesWeightsAfterEveryUpdate) {
     }
   }
   Lowering how;
-  how.average_weights = true;
+  how.sharing = GroupAverage{};
   Schedule plan = lower(generate("pipedream", {.stages = 1, .micro_batches = 1, .steps = 4}), how);
   Program& row = plan.workers[0];
   row = {unroll(row), {}, 0, 0, {}};
@@ -150,9 +150,10 @@ TEST(Asynchronous, AveragesWeightsAfterEveryUpdate) {
   const auto at = row.prologue.erase(first);
   EXPECT_THAT([&] { verify(plan); }, testing::ThrowsMessage<Error>(HasSubstr("are averaged")));
   row.prologue.insert(at, {average, average});
-  EXPECT_THAT([&] { verify(plan); }, testing::ThrowsMessage<Error>(HasSubstr("no update since")));
+  EXPECT_THAT([&] { verify(plan); },
+              testing::ThrowsMessage<Error>(HasSubstr("no new update to average")));
   EXPECT_THAT([&] { lower(generate("gpipe", {.stages = 2, .micro_batches = 2}), how); },
-              testing::ThrowsMessage<Error>(HasSubstr("'gpipe' does not")));
+              testing::ThrowsMessage<Error>(HasSubstr("'gpipe' has no updates")));
 }
 
 TEST(Asynchronous, NoBubbleOnceFilled) {
@@ -196,7 +197,7 @@ TEST(Asynchronous, TwoVersionsNeedAsManyMicroBatchesAsStages) {
 TEST(Asynchronous, ARuleFixesWhatAnUpdateApplies) {
   Schedule s = generate("pipedream", {.stages = 2, .micro_batches = 2, .steps = 3});
   s.version_rule = VersionRule::Lag1;
-  EXPECT_THAT(refusal_of(s), HasSubstr("its version rule wants one per 2 micro-batch(es)"));
+  EXPECT_THAT(refusal_of(s), HasSubstr("its version rule requires one per 2 micro-batch(es)"));
   s = generate("pipedream-2bw", {.stages = 2, .micro_batches = 2, .steps = 3});
   s.version_rule = VersionRule::Wave;
   EXPECT_THAT(refusal_of(s), HasSubstr("uses weight version 1, but only 0"));
@@ -253,7 +254,7 @@ TEST(RunLength, EveryLengthIsAsGeneratedFromTheLeastOn) {
       ASSERT_EQ(with_recompute(got), with_steps(with_recompute(plan), steps));
       ASSERT_EQ(lower(got), with_steps(lower(plan), steps));
       if (plan.version_rule != VersionRule::Wave) continue;
-      const Lowering servers = {.pipelines = 3, .servers = true, .staleness = 2};
+      const Lowering servers = {.pipelines = 3, .sharing = ParameterServers{2}};
       ASSERT_EQ(lower(got, servers), with_steps(lower(plan, servers), steps));
       ASSERT_EQ(run_grain(lower(got, servers)), 1);
     }
@@ -323,7 +324,7 @@ TEST(Replicas, WhatDoesNotFitIsSaid) {
     return std::string();
   };
   EXPECT_THAT(refused("zb-h1", {1, 2}, 2, 4), HasSubstr("zb-h1 has one copy of each stage"));
-  EXPECT_THAT(refused("gpipe", {1, 2}, 3, 4), HasSubstr("replicas of 2 stages are given"));
+  EXPECT_THAT(refused("gpipe", {1, 2}, 3, 4), HasSubstr("replicas are given for 2 stages"));
   EXPECT_THAT(refused("gpipe", {1, 0}, 2, 4), HasSubstr("got 0"));
   EXPECT_THAT(refused("1f1b", {1, 3}, 2, 2), HasSubstr("at least 3"));
   EXPECT_THAT(refused("pipedream", {2, 3}, 2, 4), HasSubstr("a multiple of 6, got 4"));

@@ -262,7 +262,7 @@ TEST(Automatic, KeepsLimitsInBytes) {
       ADD_FAILURE() << method;
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), Code::InvalidArgument);
-      EXPECT_THAT(e.what(), HasSubstr("below the least possible on worker 0"));
+      EXPECT_THAT(e.what(), HasSubstr("is too small: worker 0 needs at least"));
     }
   }
   // The chunks differ. One micro-batch through both chunks fits exactly.
@@ -287,7 +287,7 @@ TEST(Automatic, RefusesLimitsBelowTheLeastPossible) {
       ADD_FAILURE() << method;
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), Code::InvalidArgument);
-      EXPECT_THAT(e.what(), HasSubstr("below the least possible, 1"));
+      EXPECT_THAT(e.what(), HasSubstr("memory limit must be at least 1 micro-batch"));
     }
   }
 }

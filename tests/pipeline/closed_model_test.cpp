@@ -162,13 +162,16 @@ TEST(ClosedModel, SaysWhatHasNone) {
   const auto closed = [](const char* method, const Sizes& s) {
     return [=] { closed_step(method, s, 1, base_p100()); };
   };
-  EXPECT_THAT(closed("zb-h1", sizes(4, 4)), ThrowsMessage<Error>(HasSubstr("closed forms are of")));
+  EXPECT_THAT(closed("zb-h1", sizes(4, 4)),
+              ThrowsMessage<Error>(HasSubstr("only gpipe, 1f1b and chimera have a closed form")));
   EXPECT_THAT(closed("chimera", sizes(4, 6)),
               ThrowsMessage<Error>(HasSubstr("a multiple of the stages")));
-  EXPECT_THAT(closed("chimera", sizes(3, 3)), ThrowsMessage<Error>(HasSubstr("even number")));
+  EXPECT_THAT(closed("chimera", sizes(3, 3)),
+              ThrowsMessage<Error>(HasSubstr("the number of stages must be even")));
   Sizes doubled = sizes(4, 8);
   doubled.concat = "doubling";
-  EXPECT_THAT(closed("chimera", doubled), ThrowsMessage<Error>(HasSubstr("joined directly")));
+  EXPECT_THAT(closed("chimera", doubled),
+              ThrowsMessage<Error>(HasSubstr("one pair and direct concatenation")));
 }
 
 Costs of_grid(int stages, int samples) {
@@ -212,7 +215,7 @@ TEST(Search, TriesEveryGridWithinTheLimit) {
   o.limit_bytes = 10;
   const Search none = search_configurations(o, of_grid);
   EXPECT_TRUE(none.found.empty());
-  EXPECT_THAT(to_text(none, 64, 5), HasSubstr("no configuration comes into question"));
+  EXPECT_THAT(to_text(none, 64, 5), HasSubstr("no configuration qualifies"));
   o.methods = {"zb-h1"};
   EXPECT_THAT([&] { search_configurations(o, of_grid); },
               ThrowsMessage<Error>(HasSubstr("knows gpipe, 1f1b and chimera")));

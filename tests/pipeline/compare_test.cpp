@@ -39,8 +39,7 @@ Schedule lowered_plan(const std::string& method, int stages, int micros, int pip
 Schedule plan_over_servers(const std::string& method, int staleness) {
   Lowering how;
   how.pipelines = 2;
-  how.servers = true;
-  how.staleness = staleness;
+  how.sharing = ParameterServers{staleness};
   constexpr int kSteps = 5;
   Sizes sizes{.stages = 2, .micro_batches = 4};
   if (std::string(method) == "hetpipe") {

@@ -124,7 +124,7 @@ TEST(Costs, ATraceGivesBackTheCostsItWasSimulatedWith) {
 TEST(Costs, BadFilesNameTheirPlace) {
   const std::vector<std::pair<std::string, const char*>> cases = {
       {"", "c: the file is empty"},
-      {"hello", "c: neither costs in JSON"},
+      {"hello", "c: expected costs in JSON"},
       {"{", "c: "},
       {"{}", "'stages' is missing"},
       {R"({"stages": []})", "'stages' is empty"},

@@ -75,7 +75,8 @@ TEST_F(Corrupted, IsNamed) {
   EXPECT_THAT(moved(Kind::CurvatureB, Kind::Backward), HasSubstr("0CURVATURE_B0 waits for 0B0"));
   EXPECT_THAT(
       moved(Kind::InvertA, Kind::CurvatureB),
-      HasSubstr("0INVERT_A comes before the gradient factor of layer 0 is whole: 0 of a step's"));
+      HasSubstr("0INVERT_A comes before the gradient factor of layer 0 is complete: it has 0 of a "
+                "step's"));
   EXPECT_THAT(moved(Kind::Precondition, Kind::InvertB),
               HasSubstr("0PRECONDITION comes between the two inversions of layer 0"));
   EXPECT_THAT(moved(Kind::ReduceScalars, Kind::Precondition),
@@ -83,9 +84,9 @@ TEST_F(Corrupted, IsNamed) {
   EXPECT_THAT(moved(Kind::Precondition, Kind::Forward),
               HasSubstr("0UPDATE comes before its gradient is multiplied by inverses"));
   EXPECT_THAT(after(cycle, 0, [&](auto& row) { row.erase(find(row, Kind::CurvatureA)); }),
-              HasSubstr("is whole: 1 of 2 micro-batches"));
+              HasSubstr("is complete: it has 1 of 2 micro-batches"));
   EXPECT_THAT(after(cycle, 0, [&](auto& row) { find(row, Kind::InvertA)->part = 7; }),
-              HasSubstr("is of layer 7, but 2 of stage 0 have factors"));
+              HasSubstr("is for layer 7, but stage 0 has 2 layer(s) with factors"));
   const Schedule two = one_step("1f1b", 2, 2, /*pipelines=*/2);
   Schedule summed = with_curvature(two, how_of(two, FillRule::After, 1), published());
   EXPECT_EQ(refusal_of(summed), "");
@@ -136,11 +137,11 @@ TEST_F(Corrupted, OwnersAreNamed) {
                         more.kind = Kind::InvertB;
                         row.insert(at(row, Kind::Gather, one), more);
                       }),
-              HasSubstr("is of round 1, in which this copy has none of the 3 layers of stage"));
+              HasSubstr("is for round 1, in which this copy inverts none of the 3 layers with"));
   Schedule averaged = cycle;
-  averaged.lowering.average_weights = true;
+  averaged.lowering.sharing = GroupAverage{};
   EXPECT_THAT([&] { verify(averaged); },
-              testing::ThrowsMessage<Error>(HasSubstr("owners of layers invert for all copies")));
+              testing::ThrowsMessage<Error>(HasSubstr("can't divide inversions among owners")));
 }
 
 // All copies must use the inverses of a refresh from the same step on, whoever computes them.
@@ -176,7 +177,7 @@ TEST_F(Corrupted, WrapIsNamed) {
   EXPECT_EQ(refusal_of(cycle), "");
   Schedule untold = cycle;
   untold.lowering.wraps = false;
-  EXPECT_THAT(refusal_of(untold), HasSubstr("is whole: 0 of a step's micro-batches are in it"));
+  EXPECT_THAT(refusal_of(untold), HasSubstr("is complete: it has 0 of a step's micro-batches"));
   std::size_t worker = 0;
   std::vector<bool> before;
   for (std::size_t w = 0; w < cycle.workers.size(); ++w) {
@@ -203,7 +204,7 @@ TEST_F(Corrupted, WrapIsNamed) {
                                     }) +
                        1;
               }),
-              HasSubstr("is whole: 1 of 4 micro-batches are in it"));
+              HasSubstr("is complete: it has 1 of 4 micro-batches"));
   // The inversion lies in another step than the layer's other inversion.
   EXPECT_THAT(moved([&](auto& row) {
                 return std::find_if(row.begin(), row.end(),

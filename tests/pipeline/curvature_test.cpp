@@ -190,14 +190,14 @@ TEST(CurvatureRefusals, NameWhatDoesNotFit) {
   CurvatureOptions how = how_of(step, FillRule::After);
   EXPECT_EQ(said(step, how), "");
   how.layers = {1};
-  EXPECT_THAT(said(step, how), HasSubstr("one number per model stage, 2, wanted; got 1"));
+  EXPECT_THAT(said(step, how), HasSubstr("expected 2 numbers, one per model stage, got 1"));
   how.layers = {0, 0};
-  EXPECT_THAT(said(step, how), HasSubstr("some on one"));
+  EXPECT_THAT(said(step, how), HasSubstr("more than 0 on one of them"));
   how = how_of(step, FillRule::After, 1, 0);
-  EXPECT_THAT(said(step, how), HasSubstr("at least 1, got 0"));
+  EXPECT_THAT(said(step, how), HasSubstr("must be at least 1, got 0"));
   how = how_of(step, FillRule::After);
   how.slack = 0.5;
-  EXPECT_THAT(said(step, how), HasSubstr("slack: at least 1, got 0.5"));
+  EXPECT_THAT(said(step, how), HasSubstr("slack must be at least 1, got 0.5"));
   Sizes sizes;
   sizes.stages = sizes.micro_batches = 2;
   sizes.steps = 4;

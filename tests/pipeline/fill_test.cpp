@@ -160,14 +160,14 @@ TEST(Fill, RefusesWhatIsNoRecording) {
   const auto says = [](const std::vector<NodeTimeline>& nodes, const std::string& words) {
     EXPECT_THAT([&] { fill_bubbles(nodes, {}); }, testing::ThrowsMessage<Error>(HasSubstr(words)));
   };
-  says({}, "no timeline: one per node is wanted");
+  says({}, "no timeline given; give one per node");
   says({{"n.json", {{"call_backward", {{0, 1}}}}}}, "n.json: no 'call_forward'");
   says({{"n", {{"call_forward", {{0, 1}, {1, 2}}}, {"call_backward", {{3, 4}}}}}},
-       "n: 2 of 'call_forward' and 1 of 'call_backward'");
+       "n: 2 of 'call_forward' but 1 of 'call_backward'");
   says({{"n", {{"call_forward", {{0, 1}}}, {"call_backward", {{3, 2}}}}}},
        "n: a 'call_backward' ends at 2, before it starts at 3");
   says({{"n", {{"call_forward", {{9, 10}}}, {"call_backward", {{3, 4}}}}}},
-       "its last backward ends at 4");
+       "the last backward ends at 4");
 }
 
 template <std::size_t N>
@@ -237,10 +237,11 @@ TEST(TimelineFile, KeepsTheLastIterationWithoutWhatWasNotRecorded) {
   ASSERT_EQ(node.labels[0].intervals.size(), 1U);
   EXPECT_EQ(node.labels[0].intervals[0].start_ns, 5);
   for (const auto& [text, words] :
-       {std::pair{"[1]", "a dictionary of lists is wanted"}, std::pair{"nope", "neither JSON nor"},
+       {std::pair{"[1]", "expected a dictionary of lists"}, std::pair{"nope", "neither JSON nor"},
         std::pair{R"({"start_end": [1, 2], "x": [[1, 2]]})",
                   "'x' must be a list with equally many"},
-        std::pair{R"({"start_end": [1], "x": [[1, "2"]]})", "'x': [start, end] in whole ns"}}) {
+        std::pair{R"({"start_end": [1], "x": [[1, "2"]]})",
+                  "'x': expected [start, end] in whole ns"}}) {
     write_text(path, text);
     EXPECT_THAT([&] { read_timeline(path); }, testing::ThrowsMessage<Error>(HasSubstr(words)));
   }

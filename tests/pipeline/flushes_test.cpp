@@ -25,8 +25,7 @@ using Row = std::vector<Instr>;
 Lowering at_servers(int pipelines = 2, int staleness = 0) {
   Lowering how;
   how.pipelines = pipelines;
-  how.servers = true;
-  how.staleness = staleness;
+  how.sharing = ParameterServers{staleness};
   return how;
 }
 
@@ -173,7 +172,7 @@ TEST(Flushes, WhatHasNoneIsRefused) {
     return generate(method, {.stages = 4, .micro_batches = 8, .steps = 2});
   };
   EXPECT_THAT([&] { with_flushes(sized("hetpipe"), 2); },
-              ThrowsMessage<Error>(HasSubstr("pushes waves of its own updates")));
+              ThrowsMessage<Error>(HasSubstr("pushes waves of updates to servers")));
   EXPECT_THAT([&] { with_flushes(generate("chimera", {.stages = 4, .micro_batches = 8}), 2); },
               ThrowsMessage<Error>(HasSubstr("several stages on a worker")));
   EXPECT_THAT(
@@ -182,7 +181,7 @@ TEST(Flushes, WhatHasNoneIsRefused) {
       },
       ThrowsMessage<Error>(HasSubstr("is lowered already")));
   EXPECT_THAT([&] { lower(sized("pipedream"), at_servers()); },
-              ThrowsMessage<Error>(HasSubstr("no flush after each step")));
+              ThrowsMessage<Error>(HasSubstr("nor a flush after each step")));
   Sizes replicated{.stages = 2, .micro_batches = 4};
   replicated.replicas = {1, 2};
   EXPECT_THAT([&] { lower(with_flushes(generate("gpipe", replicated), 2), at_servers()); },
@@ -198,7 +197,8 @@ TEST(Flushes, WhatHasNoneIsRefused) {
   const auto update = std::find(row.begin(), row.end(), parse_instr("0UPDATE"));
   std::rotate(update - 1, update, update + 1);
   early.workers[0] = {row, {}, 0, 0, {}};
-  EXPECT_THAT([&] { verify(early); }, ThrowsMessage<Error>(HasSubstr("its step wants one per 3")));
+  EXPECT_THAT([&] { verify(early); },
+              ThrowsMessage<Error>(HasSubstr("its step requires one per 3")));
 }
 
 }  // namespace

@@ -191,7 +191,9 @@ class Steps {
 
  private:
   // Returns the number of pipelines that sum together. Pipelines with servers don't sum.
-  int pipelines_sharing_gradients() const { return s.lowering.servers ? 1 : s.lowering.pipelines; }
+  int pipelines_sharing_gradients() const {
+    return s.lowering.has_servers() ? 1 : s.lowering.pipelines;
+  }
   int buckets(int model_stage) const {
     const auto& b = s.lowering.gradient_buckets;
     return b.empty() ? 1 : b[model_stage];
@@ -295,7 +297,7 @@ class Steps {
       case Kind::Update:
         return update(row, at, i, k);
       case Kind::Push:
-        if (!s.lowering.servers || at.fresh != wave()) return "a push of no wave";
+        if (!s.lowering.has_servers() || at.fresh != wave()) return "a push of no wave";
         at.fresh = 0;
         ++at.away;
         return "";
@@ -313,7 +315,7 @@ class Steps {
     if (f.updates && version > updates_[i.stage]) return "a weight version that is still to come";
     // Version v consists of whole waves of updates and some more. It contains the pulls of the
     // whole waves.
-    if (s.lowering.servers && version >= (at.pulled + 1) * wave())
+    if (s.lowering.has_servers() && version >= (at.pulled + 1) * wave())
       return "a weight version that wants a pull";
     at.used[i.micro] = version;
     at.in_use[version]++;
@@ -336,7 +338,7 @@ class Steps {
   }
 
   std::string update(Row& row, Stage& at, const Instr& i, int k) {
-    if (s.lowering.servers && ++at.fresh > wave()) return "an update of two waves";
+    if (s.lowering.has_servers() && ++at.fresh > wave()) return "an update of two waves";
     // A copy that has run nothing gets its gradient from the sum.
     if (!at.gradient && required(i.stage).empty()) return "an update without a gradient";
     for (const int part : required(i.stage)) {
@@ -350,7 +352,7 @@ class Steps {
     row.last_update = k;
     ++updates_[i.stage];
     if (at.backwards != updates_[i.stage] * share() &&
-        (s.version_rule != VersionRule::Newest || s.lowering.servers))
+        (s.version_rule != VersionRule::Newest || s.lowering.has_servers()))
       return "an update of another number of micro-batches";
     return "";
   }
@@ -370,7 +372,7 @@ class Steps {
       if (stage < 0) continue;
       if (f.updates && at.gradient) return "a gradient that is never applied";
       if (f.updates && !at.sums.empty()) return "a sum after the update";
-      if (s.lowering.servers && at.pulled != s.steps) return "a wave that is never pulled";
+      if (s.lowering.has_servers() && at.pulled != s.steps) return "a wave that is never pulled";
       if (!f.updates && f.reduces && at.sums.size() != required(stage).size())
         return "a sum is missing";
     }

@@ -114,10 +114,11 @@ void expect_refused(const char* text, const PipelineDevices& devices, const char
 
 TEST(Partition, RefusesWhatDoesNotFit) {
   const PipelineDevices apart{2, 2, {}, true};
-  expect_refused("5,2", apart, "--partition 5,2: 7 blocks in all, and the model has 8");
+  expect_refused("5,2", apart, "--partition 5,2: 7 blocks in total, but the model has 8");
   expect_refused("5,2,1", apart, "3 numbers for 2 stages");
-  expect_refused("5,3/4,4/3,5", apart, "3 lists for 2 pipelines; give 1, or one for each");
-  expect_refused("5,3/4,4", {2, 2, {}, false}, "(hetpipe on 2 and more pipelines)");
+  expect_refused("5,3/4,4/3,5", apart, "3 lists for 2 pipelines; give 1 list, or one per pipeline");
+  expect_refused("5,3/4,4", {2, 2, {}, false},
+                 "different lists per pipeline need hetpipe on at least 2 pipelines");
   expect_refused("operations", {2, 2, {1, 1, 1}, true}, "3 numbers for 4 workers; give 1, 2 or 4");
   expect_refused("operations", {2, 2, {1, -1}, true}, "a finite number above 0, got -1");
   expect_refused("times", {9, 2, {}, true}, "9 stages do not fit");
@@ -139,8 +140,7 @@ Costs costs_of_blocks(int blocks) {
 Schedule plan_of(int staleness) {
   Lowering how;
   how.pipelines = 2;
-  how.servers = true;
-  how.staleness = staleness;
+  how.sharing = ParameterServers{staleness};
   return lower(generate("hetpipe", {.stages = 4, .micro_batches = 8, .steps = 12}), how);
 }
 
@@ -180,7 +180,7 @@ TEST(Partition, OfItsOwnHasPullsThatWaitForEveryStageTheyMeet) {
   costs = recut(costs, parse_partition("1,3/3,1"), {2, 2, {}, true});
   Lowering how;
   how.pipelines = 2;
-  how.servers = true;
+  how.sharing = ParameterServers{};
   const Schedule plan =
       lower(generate("hetpipe", {.stages = 2, .micro_batches = 3, .steps = 6}), how);
   SimulateOptions options;
@@ -204,13 +204,15 @@ TEST(Partition, StandsInAFileOfCosts) {
   read.cuts.pop_back();
   EXPECT_THAT(
       [&] { simulate(plan, read); },
-      ThrowsMessage<Error>(HasSubstr("costs of 1 pipelines, each cut in its own way, do not "
-                                     "fit a plan of 2")));
+      ThrowsMessage<Error>(HasSubstr("costs of 1 differently cut pipelines do not fit a plan of 2 "
+                                     "pipelines")));
   for (const auto& [text, why] :
        {std::pair{R"({"stages": [{}], "cuts": []})", "'cuts' is empty"},
-        {R"({"stages": [{}], "cuts": [[1, 2]]})", "cut 0: blocks that stages begin with ascend"},
-        {R"({"stages": [{}], "cuts": [[0, 2], [0, 0]]})", "cut 1: blocks that stages begin with"},
-        {R"({"stages": [{}], "cuts": [[0, 2], [0]]})", "cut 1: 1 stages, and cut 0 has 2"},
+        {R"({"stages": [{}], "cuts": [[1, 2]]})",
+         "cut 0: the first blocks of the stages must ascend"},
+        {R"({"stages": [{}], "cuts": [[0, 2], [0, 0]]})", "cut 1: the first blocks of the stages"},
+        {R"({"stages": [{}], "cuts": [[0, 2], [0]]})",
+         "cut 1: this cut has 1 stages, but cut 0 has 2"},
         {R"({"stages": [{}], "cuts": [3]})", "cut 0: expected a list of blocks"}})
     EXPECT_THAT(([text = text] { parse_costs(text, "c"); }), ThrowsMessage<Error>(HasSubstr(why)));
 }

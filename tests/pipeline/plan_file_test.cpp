@@ -96,7 +96,8 @@ TEST(PlanFile, RowsWithoutMessagesAreOfOnePipelineEach) {
     const Schedule back = parse_plan(to_csv(s), "f", facts);
     EXPECT_EQ(back.lowering.pipelines, 1) << method;
     EXPECT_NO_THROW(verify(back)) << method;
-    const Lowering how = {.pipelines = 2, .servers = s.version_rule == VersionRule::Wave};
+    Lowering how = {.pipelines = 2};
+    if (s.version_rule == VersionRule::Wave) how.sharing = ParameterServers{};
     EXPECT_NO_THROW(verify(lower(back, how))) << method;
     EXPECT_EQ(parse_plan(to_csv(lower(s, how)), "f", facts).lowering.pipelines, 2) << method;
   }
@@ -138,10 +139,10 @@ TEST(PlanFile, StatedSizesFindWhatIsCutOff) {
   const std::string whole = to_csv(generate("1f1b", {.stages = 3, .micro_batches = 4}));
   EXPECT_EQ(failure(whole, {.stages = 3, .micro_batches = 4}), "");
   EXPECT_EQ(failure(whole, {.stages = 4}),
-            "f: 3 rows, but 4 workers were stated; one row per worker");
+            "f: the plan has 3 rows, but 4 workers were given; it needs one row per worker");
   EXPECT_EQ(failure(whole, {.micro_batches = 3}),
-            "f: micro-batch 3 occurs (0F3 of worker 0), but 3 x 1 step(s) were stated; ids run "
-            "from 0");
+            "f: micro-batch id 3 is too large (0F3 of worker 0): there are 3 micro-batches x 1 "
+            "step(s), and ids start at 0");
   EXPECT_THROW(verify(parse_plan(whole, "f", {.micro_batches = 5})), Error);
 }
 
@@ -153,12 +154,13 @@ TEST(PlanFile, BadFilesNameLineAndCell) {
       {"0F0,0B\n", "f: line 1, cell 2: action '0B': B needs a micro-batch"},
       {"0F0,(0F1;0B0\n", "f: line 1, cell 2: action '(0F1;0B0'"},
       {"0F0,(0F1)OVERLAP_F_B\n", "a pair is written"},
-      {"0F0,(0F1;0SEND_F1)OVERLAP_F_B\n", "a pair is of compute instructions"},
+      {"0F0,(0F1;0SEND_F1)OVERLAP_F_B\n",
+       "both instructions of a pair must be compute instructions"},
       {"0F0,0B0\n\n1F0,1B0\n", "f: line 2 is empty"},
-      {"0F0,5F0\n", "stage 1 occurs nowhere, but stage 5 does"},
-      {"0F0,2000000000F0\n", "stage 1 occurs nowhere"},
-      {"0F0,0B2000000000\n", "too large an id"},
-      {"REDUCE_SCALARS\n", "no instruction of any micro-batch"},
+      {"0F0,5F0\n", "stage 1 is missing, but stage 5 is present"},
+      {"0F0,2000000000F0\n", "stage 1 is missing"},
+      {"0F0,0B2000000000\n", "micro-batch id 2000000000 is too large"},
+      {"REDUCE_SCALARS\n", "no instruction for any micro-batch"},
       {"{", "f: "},
       {"{}", "f: the plan is empty"},
       {R"({"workers": [{"prologue": ["0F0", "0X0"]}]})",
@@ -167,20 +169,19 @@ TEST(PlanFile, BadFilesNameLineAndCell) {
        "f: worker 0: unknown key 'prolog'; known keys: prologue"},
       {R"({"workers": [{"prologue": [3]}]})", "cell 0: expected a string"},
       {R"({"workers": [{"body": ["0F0"]}]})", "a body with 'repeat' 0"},
-      {R"({"workers": [{"body": ["0F0"], "repeat": 2000000000}]})", "more than"},
-      {R"({"workers": [{"body": ["0F0"], "repeat": 2000, "shift": 2000000000}]})",
-       "too large an id"},
+      {R"({"workers": [{"body": ["0F0"], "repeat": 2000000000}]})", "the plan has more than"},
+      {R"({"workers": [{"body": ["0F0"], "repeat": 2000, "shift": 2000000000}]})", " is too large"},
       {R"({"stages": 2, "workers": [{"prologue": ["0F0"]}]})",
        "'stages' is 2, but there are 1 workers"},
       {R"({"stages": 1e99, "workers": []})", "'stages' must be a whole number"},
       {R"({"version_rule": "x", "workers": []})", "unknown version rule 'x'"},
-      {R"({"placements": [{"id": 3}], "workers": []})", "placements stand in the order"},
+      {R"({"placements": [{"id": 3}], "workers": []})", "placements must be in the order"},
       {"{\"workers\": " + std::string(100000, '['), "nest deeper"},
       {std::string(100 << 20, 'F'), "104857600 bytes long"},
   };
   for (const auto& [text, message] : cases) EXPECT_THAT(failure(text), HasSubstr(message));
   EXPECT_EQ(failure("0F0,1F0,2F0\n", {.replicas = 2}),
-            "f: 3 stages are not 2 replicas of one model");
+            "f: 3 stages can't be divided into 2 replicas of one model");
 }
 
 TEST(PlanFile, AnyMutilatedFileIsReadOrRefused) {

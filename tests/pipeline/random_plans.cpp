@@ -95,10 +95,9 @@ Schedule RandomPlans::lowered(const Schedule& schedule) {
   Lowering how;
   const int n = model_stages(schedule);
   const bool waves = schedule.version_rule == VersionRule::Wave;
-  how.servers =
-      waves ? below(4) > 0 : is_asynchronous(schedule) && schedule.method.find("pipedream") != 0;
-  if (how.servers) how.staleness = below(4) + kAnyStaleness;
-  if (coin() && (!waves || how.servers)) how.pipelines = 2;
+  if (waves ? below(4) > 0 : is_asynchronous(schedule) && schedule.method.find("pipedream") != 0)
+    how.sharing = ParameterServers{below(4) + kAnyStaleness};
+  if (coin() && (!waves || how.has_servers())) how.pipelines = 2;
   if (n > 2 && below(3) == 0) how.extra_edges = {{0, 2}};
   for (int k = n > 1 ? below(4) : 0; k > 0; --k) {
     const int first = below(n - 1);

@@ -210,7 +210,7 @@ TEST(Rank, SaysWhatItDoesNotKnow) {
   o.methods = {"dualpipe"};
   const Ranking r = rank(o, {});
   EXPECT_TRUE(r.ranked.empty());
-  EXPECT_THAT(to_text(r, 5), HasSubstr("no plan comes into question"));
+  EXPECT_THAT(to_text(r, 5), HasSubstr("no plan qualifies"));
   const auto json = nlohmann::json::parse(to_json(r));
   EXPECT_THAT(json["refused"][0]["why"].get<std::string>(), HasSubstr("an even M >= 2P"));
 }

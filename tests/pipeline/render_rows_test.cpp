@@ -47,7 +47,8 @@ TEST(Rows, FoldsIntoBlocksThatFit) {
             "^1 worker 0: one too many\n");
   options.marks = {{1, 3, -1, "not there"}};
   EXPECT_THAT([&] { render_rows(two_workers(), options); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("worker 1; it has 3")));
+              testing::ThrowsMessage<Error>(
+                  testing::HasSubstr("there is no instruction 3 of worker 1; it has 3 of them")));
   options.columns = 10;
   EXPECT_THROW(render_rows(two_workers(), options), Error);
 }

@@ -35,7 +35,8 @@ Costs timed_devices() {
 Schedule plan_of(const Case& c, bool averages) {
   const Schedule s =
       generate("pipedream", {.stages = c.stages, .micro_batches = 1, .steps = c.steps});
-  return lower(s, {.pipelines = c.pipelines, .average_weights = averages});
+  const Sharing sharing = averages ? Sharing(GroupAverage{}) : Sharing(GradientSums{});
+  return lower(s, {.pipelines = c.pipelines, .sharing = sharing});
 }
 
 SimulateOptions straggling(const Case& c) {
@@ -201,12 +202,12 @@ TEST(SimulateGroups, ARunAllowsForAsManyUnansweredUpdatesAsGroupsDo) {
 TEST(SimulateGroups, RefusesWhatHasNoGroups) {
   const Case one{4, 1, 20};
   EXPECT_THAT([&] { grouped(one, partial_reduce()); },
-              ThrowsMessage<Error>(HasSubstr("at least 2 pipelines side by side, got 1")));
+              ThrowsMessage<Error>(HasSubstr("groups need at least 2 pipelines, got 1")));
   EXPECT_THAT(
       [&] {
         simulate_groups(plan_of({4, 4, 20}, false), timed_devices(), {}, partial_reduce());
       },
-      ThrowsMessage<Error>(HasSubstr("'pipedream' does so 0 times in 20 micro-batches")));
+      ThrowsMessage<Error>(HasSubstr("'pipedream' averages 0 times in 20 micro-batches")));
   SimulateOptions two_slots;
   two_slots.send_slots = 2;
   EXPECT_THAT(
@@ -220,7 +221,7 @@ TEST(SimulateGroups, RefusesWhatHasNoGroups) {
       [&] {
         simulate_groups(plan_of({4, 4, 20}, true), timed_devices(), nobody_slow, partial_reduce());
       },
-      ThrowsMessage<Error>(HasSubstr("pipeline 4, the job has pipelines 0…3")));
+      ThrowsMessage<Error>(HasSubstr("there is no pipeline 4; the job has pipelines 0…3")));
 }
 
 }  // namespace

@@ -31,8 +31,7 @@ Schedule compute_of(const Case& c) {
 Schedule plan_of(const Case& c, std::vector<StagePair> tied = {}) {
   Lowering how;
   how.pipelines = c.pipelines;
-  how.servers = true;
-  how.staleness = c.staleness;
+  how.sharing = ParameterServers{c.staleness};
   how.tied = std::move(tied);
   return lower(compute_of(c), how);
 }

@@ -118,16 +118,16 @@ TEST(SplitBackward, RefusesWhatItCannotSplit) {
     const Schedule s = generate(method, sizes);
     EXPECT_THAT([&] { with_split_backward(s, Costs()); },
                 testing::ThrowsMessage<Error>(fmt::format(
-                    "--split-backward is of plans with a flush and whole backwards, as 1f1b and "
-                    "chimera are; '{}' {}",
+                    "--split-backward needs a plan with a flush and whole backwards, such as 1f1b "
+                    "or chimera; '{}' {}",
                     s.method, what)));
   };
-  says("zb-h1", {.stages = 4, .micro_batches = 4}, "has no backward in one piece");
+  says("zb-h1", {.stages = 4, .micro_batches = 4}, "has no whole backward");
   says("pipedream", {.stages = 4, .micro_batches = 4}, "updates without a flush");
   says("chimera", {.stages = 4, .micro_batches = 8, .concat = "halving"},
-       "has backwards by half micro-batches");
+       "splits backwards into half micro-batches");
   says("dualpipe", {.stages = 4, .micro_batches = 8, .pair_semantics = "atomic"},
-       "runs pairs as one");
+       "has pairs that run as one");
 }
 
 }  // namespace

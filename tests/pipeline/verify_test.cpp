@@ -91,8 +91,8 @@ TEST(Verify, FindsTheDeadlockOfUnbufferedSends) {
   const Schedule s = lower(generate("1f1b", {.stages = 2, .micro_batches = 4}));
   EXPECT_EQ(failure(s, {.send_slots = 0}),
             "schedule deadlocks with 0 send slot(s) per channel:\n"
-            "  worker 0 stands at step 3: 0SEND_F1 waits for 1RECV_F1\n"
-            "  worker 1 stands at step 3: 1SEND_B0 waits for 0RECV_B0");
+            "  worker 0 is at step 3: 0SEND_F1 waits for 1RECV_F1\n"
+            "  worker 1 is at step 3: 1SEND_B0 waits for 0RECV_B0");
   EXPECT_EQ(failure(s, {.send_slots = 1}), "");
 }
 
@@ -115,8 +115,8 @@ TEST(Verify, SmallestCycleOfAThreeWorkerRing) {
       2);
   EXPECT_EQ(failure(s),
             "schedule deadlocks:\n"
-            "  worker 0 stands at step 1: 0B0 waits for 1B0\n"
-            "  worker 1 stands at step 1: 1F1 waits for 0F1");
+            "  worker 0 is at step 1: 0B0 waits for 1B0\n"
+            "  worker 1 is at step 1: 1F1 waits for 0F1");
 }
 
 TEST(Verify, NamesWhatIsWrongWithTheContents) {
@@ -130,8 +130,8 @@ TEST(Verify, NamesWhatIsWrongWithTheContents) {
       {{{"0F0", "0B0"}, {"1B0", "1R0"}}, 1, "plan is incomplete: 1F0 is missing"},
       {{{"0F0", "0B0", "0F0"}, {"1F0", "1B0"}},
        1,
-       "0F0 is doubled:\n  worker 0 at step 0: 0F0\n  worker 0 at step 2: 0F0"},
-      {{{"0F0", "0B0", "0W0"}, {"1F0", "1B0"}}, 1, "0W0 is doubled"},
+       "0F0 occurs twice:\n  worker 0 at step 0: 0F0\n  worker 0 at step 2: 0F0"},
+      {{{"0F0", "0B0", "0W0"}, {"1F0", "1B0"}}, 1, "0W0 occurs twice"},
       {{{"0F0", "0B0", "1F0"}, {"1B0"}},
        1,
        "1F0 is misplaced:\n  worker 0 at step 2: 1F0, but stage 1 is on worker 1"},
@@ -139,7 +139,7 @@ TEST(Verify, NamesWhatIsWrongWithTheContents) {
       {{{"0F0", "0B0", "0F5"}, {"1F0", "1B0"}}, 1, "0F5 has an unknown micro-batch"},
       {{{"0B0", "0F0"}, {"1F0", "1B0"}},
        1,
-       "schedule deadlocks:\n  worker 0 stands at step 0: 0B0 waits for 0F0"},
+       "schedule deadlocks:\n  worker 0 is at step 0: 0B0 waits for 0F0"},
       {{{"0F0", "0B0", "0R0"}, {"1F0", "1B0"}}, 1, "0B0 waits for 0R0"},
       {{{"0F0", "0W0", "0I0"}, {"1F0", "1B0"}}, 1, "0W0 waits for 0I0"},
       {{{"0F0", "0B0"}, {"1F0", "1B0"}},
@@ -186,8 +186,9 @@ TEST(Verify, NamesWhatAWrongIdLeavesOut) {
           i.micro = micros + above;
           s.micro_batches = i.micro + 1;
           EXPECT_EQ(failure(s),
-                    fmt::format("plan is incomplete: {0} is missing:\n  worker {1} never runs {0}"
-                                "\n  worker {1} at step {2}: {3}, all there is of micro-batch {4}",
+                    fmt::format("plan is incomplete: {0} is missing:\n  worker {1} never runs "
+                                "{0}\n  worker {1} at step {2}: {3} is the only instruction of "
+                                "micro-batch {4}",
                                 lost, w, k, to_string(i), i.micro))
               << method;
         }
@@ -217,7 +218,7 @@ TEST(Verify, ReductionsMustBeWholeAndInOneOrder) {
   const auto a = std::find(row.begin(), row.end(), parse_instr("0REDUCE_GRAD"));
   const auto b = std::find(row.begin(), row.end(), parse_instr("3REDUCE_GRAD"));
   std::iter_swap(a, b);
-  EXPECT_THAT(failure(swapped), HasSubstr("schedule deadlocks:\n  worker 0 stands at step"));
+  EXPECT_THAT(failure(swapped), HasSubstr("schedule deadlocks:\n  worker 0 is at step"));
   EXPECT_THAT(failure(swapped), HasSubstr("waits for"));
   // A reduction before the last gradient.
   Schedule early = lower(s, {.sync = SyncPlace::End});
@@ -228,7 +229,7 @@ TEST(Verify, ReductionsMustBeWholeAndInOneOrder) {
     std::rotate(flat.begin(), grad, grad + 1);
     p = {flat, {}, 0, 0, {}};
   }
-  EXPECT_THAT(failure(early), HasSubstr("comes before the gradient is whole"));
+  EXPECT_THAT(failure(early), HasSubstr("comes before the gradient is complete"));
 }
 
 TEST(Verify, VersionRulesOfAsynchronousPlans) {
@@ -246,7 +247,7 @@ TEST(Verify, VersionRulesOfAsynchronousPlans) {
   EXPECT_THAT(failure(s), HasSubstr("weight versions alive"));
   s.most_versions = 0;
   s.version_rule = VersionRule::Lag1;
-  EXPECT_THAT(failure(s), HasSubstr("its version rule wants one per 3"));
+  EXPECT_THAT(failure(s), HasSubstr("its version rule requires one per 3"));
 }
 
 TEST(Verify, HalfMicrosFreeAnActivationWithTheirSecondHalf) {
@@ -273,7 +274,8 @@ TEST(Verify, AtomicPairsRunAsOne) {
   EXPECT_EQ(failure(s), "");
   EXPECT_EQ(failure(lower(s)), "");
   s.workers[0].prologue[3].with_next = true;
-  EXPECT_THAT(failure(s), HasSubstr("runs as one with nothing"));
+  EXPECT_THAT(failure(s),
+              HasSubstr("is marked to run as one with the next instruction, but none follows"));
 }
 
 TEST(Verify, IsFastAtSixtyFourByFiveHundredTwelve) {

@@ -25,8 +25,7 @@ using Row = std::vector<Instr>;
 Lowering at_servers(int pipelines = 2, int staleness = 0) {
   Lowering how;
   how.pipelines = pipelines;
-  how.servers = true;
-  how.staleness = staleness;
+  how.sharing = ParameterServers{staleness};
   return how;
 }
 
@@ -160,8 +159,8 @@ TEST(Waves, EveryPlanIsProvedAndReadBack) {
     PlanFacts facts{.micro_batches = m, .steps = k, .pipelines = 4, .staleness = 3};
     facts.version_rule = VersionRule::Wave;
     const Schedule csv = parse_plan(to_csv(s), "plan.csv", facts);
-    EXPECT_EQ(csv.lowering.servers, true) << at;
-    EXPECT_EQ(csv.lowering.staleness, 3) << at;
+    EXPECT_EQ(csv.lowering.has_servers(), true) << at;
+    EXPECT_EQ(csv.lowering.staleness(), 3) << at;
     EXPECT_EQ(verify(csv).global_staleness, report.global_staleness) << at;
   });
 }
@@ -196,22 +195,23 @@ TEST(Waves, WhatIsOutOfPlaceIsRefusedByName) {
   EXPECT_EQ(refusal([](Row& r) { move_to(nth(r, "0PUSH"), nth(r, "0PULL")); }), "");
   // A pull may come sooner: its version is the same.
   EXPECT_EQ(refusal([](Row& r) { move_to(nth(r, "0PULL", 2), r.end()); }), "");
-  EXPECT_THAT(
-      refusal([](Row& r) { move_to(nth(r, "0PUSH"), nth(r, "0UPDATE", 1)); }),
-      AllOf(HasSubstr("0PUSH of wave 0 comes after 1 update(s) of its stage, where 2 make it"),
-            HasSubstr("\n  worker 0 at step")));
+  EXPECT_THAT(refusal([](Row& r) { move_to(nth(r, "0PUSH"), nth(r, "0UPDATE", 1)); }),
+              AllOf(HasSubstr("0PUSH of wave 0 comes after 1 update(s) of its stage, but the wave "
+                              "is complete after 2"),
+                    HasSubstr("\n  worker 0 at step")));
   EXPECT_THAT(refusal([](Row& r) { r.erase(nth(r, "0PUSH")); }),
               HasSubstr("0PULL of wave 0 comes before its push"));
   EXPECT_THAT(
       refusal([](Row& r) { r.erase(nth(r, "0PULL")); }),
-      AllOf(HasSubstr("0F3 uses weight version 2, which has wave 0 in it, but only 0 pull(s)"),
+      AllOf(HasSubstr("0F3 uses weight version 2, which contains wave 0, but only 0 pull(s)"),
             HasSubstr("\n  worker 0 at step")));
   EXPECT_THAT(refusal([](Row& r) { move_to(nth(r, "0PULL"), nth(r, "0F3") + 1); }),
               HasSubstr("0F3 uses weight version 2"));
   EXPECT_THAT(refusal([](Row& r) { move_to(nth(r, "0PULL"), nth(r, "0PUSH")); }),
               HasSubstr("0PULL of wave 0 comes before its push"));
   EXPECT_THAT(refusal([](Row& r) { r.insert(nth(r, "0PUSH"), parse_instr("0PUSH")); }),
-              HasSubstr("0PUSH of wave 1 comes after 2 update(s) of its stage, where 4"));
+              HasSubstr("0PUSH of wave 1 comes after 2 update(s) of its stage, but the wave is "
+                        "complete after 4"));
   EXPECT_THAT(refusal([](Row& r) { r.insert(nth(r, "0PULL"), parse_instr("0PULL")); }),
               HasSubstr("0PULL of wave 1 comes before its push"));
   EXPECT_THAT(refusal([](Row& r) { r.pop_back(); }),
@@ -240,12 +240,13 @@ TEST(Waves, AnUpdateWaitsForThePushOfTheWaveBefore) {
 
 TEST(Waves, OnlyServersHavePushesAndPulls) {
   Schedule s = lower(waves(2, 2, 3), at_servers(1));
-  s.lowering.servers = false;
-  EXPECT_THAT([&] { verify(s); }, ThrowsMessage<Error>(HasSubstr(
-                                      "0PUSH is for pipelines that meet at servers, and those "
-                                      "of this plan do not:\n  worker 0 at step")));
+  s.lowering.sharing = GradientSums{};
+  EXPECT_THAT([&] { verify(s); },
+              ThrowsMessage<Error>(
+                  HasSubstr("0PUSH needs pipelines that share weights through servers, and those "
+                            "of this plan don't:\n  worker 0 at step")));
   Schedule none = lower(waves(2, 2, 3));
-  none.lowering.servers = true;
+  none.lowering.sharing = ParameterServers{};
   EXPECT_THAT([&] { verify(none); }, ThrowsMessage<Error>(HasSubstr("but only 0 pull(s)")));
 }
 
@@ -258,9 +259,7 @@ TEST(Waves, WhoHasNoWavesIsRefused) {
                 ThrowsMessage<Error>(HasSubstr(unlowered.empty() ? why : unlowered)));
     Schedule told = lower(plan);
     told.lowering.pipelines = how.pipelines;
-    told.lowering.servers = how.servers;
-    told.lowering.average_weights = how.average_weights;
-    told.lowering.staleness = how.staleness;
+    told.lowering.sharing = how.sharing;
     EXPECT_THAT([&] { verify(told); }, says);
   };
   for (const Method& m : methods()) {
@@ -270,21 +269,18 @@ TEST(Waves, WhoHasNoWavesIsRefused) {
     if (plan.version_rule == VersionRule::Wave) continue;
     if (is_asynchronous(plan)) {
       refused(plan, at_servers(),
-              fmt::format("take waves of updates; '{}' has versions by no waves", m.name));
+              fmt::format("take waves of updates, but '{}' has neither weight versions by waves",
+                          m.name));
     } else {
       refused(plan, at_servers(),
-              fmt::format("waves of updates; '{}' has one update per step with a flush", m.name),
-              fmt::format("take waves of updates; '{}' has no updates in its rows", m.name));
+              fmt::format("need updates in the rows, but '{}' updates once per step", m.name),
+              fmt::format("take waves of updates, but '{}' has no updates in its rows", m.name));
     }
   }
   const Schedule wave = waves(2, 4, 2);
-  Lowering both = at_servers();
-  both.average_weights = true;
-  refused(wave, both, "push to servers or average in groups, not both");
-  for (const bool averages : {false, true})
-    refused(wave, {.pipelines = 2, .average_weights = averages},
-            "'hetpipe' on 2 pipelines has versions by waves, which they push to servers");
-  refused(wave, {.staleness = 2}, "staleness 2 is of pipelines that push to servers");
+  for (const Sharing& other : {Sharing(GradientSums{}), Sharing(GroupAverage{})})
+    refused(wave, {.pipelines = 2, .sharing = other},
+            "'hetpipe' on 2 pipelines has weight versions by waves, so the pipelines must");
   refused(wave, at_servers(2, -2), "staleness must be at least 0 waves, or -1 for any, got -2");
   EXPECT_NO_THROW(verify(lower(wave, at_servers(1))));
   const PlanFacts facts{.version_rule = VersionRule::Wave};

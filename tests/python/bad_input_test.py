@@ -66,11 +66,12 @@ class Data(TrainCase):
         self.check(lambda path, _: path.write_bytes(b"not at all" * 1000), f"{SHARD}: not a readable HDF5 file")
 
     def test_foreign_hdf5(self):
-        self.check(lambda path, data: write_shard(path, {"images": data["input_ids"]}), f"{SHARD}: no dataset 'input_ids'")
+        self.check(lambda path, data: write_shard(path, {"images": data["input_ids"]}),
+                   f"{SHARD}: has no dataset 'input_ids'")
 
     def test_other_sequence_length(self):
         self.check(lambda path, _: write_shard(path, columns(ROWS, 2 * TOKENS, 3)),
-                   rf"{SHARD}: rows of {2 * TOKENS} tokens, expected {TOKENS}", status=2)
+                   rf"{SHARD}: rows have {2 * TOKENS} tokens, expected {TOKENS}", status=2)
 
     def entry(self, name, value, says):
         def change(path, data):
@@ -94,7 +95,7 @@ class Data(TrainCase):
     def test_longer_than_the_model(self):
         model = self.folder / "short.json"
         model.write_text(json.dumps({**json.loads(self.model.read_text()), "max_position_embeddings": TOKENS // 2}))
-        self.refused((1, 1), "--model", model, says=rf"{TOKENS} tokens per row, the model {TOKENS // 2} positions")
+        self.refused((1, 1), "--model", model, says=rf"{TOKENS} tokens per row, but the model only {TOKENS // 2} positions")
 
 
 class Options(TrainCase):
@@ -102,10 +103,10 @@ class Options(TrainCase):
 
     def test_under_heturun(self):
         for number, (options, says) in enumerate([
-            (("--batch-size", 10), "--batch-size 10 is not divided by --micro-batches 4"),
+            (("--batch-size", 10), "--batch-size 10 is not a multiple of --micro-batches 4"),
             (("--pipeline", "pipedream", "--micro-batches", 4),
              "'pipedream' updates 4 times per step of 4 micro-batches.* 1 micro-batch"),
-            (("--staleness", 1), "--staleness 1 is of pipelines that share weights over servers.*; '1f1b' on 1 has none"),
+            (("--staleness", 1), "--staleness 1 needs pipelines that share weights over servers.* Leave it out for '1f1b' on 1"),
             (("--pipeline", "1f2b"), "1f2b.*1f1b"),
             (("--pipeline", "gems", "--micro-batches", 1), "gems takes an even M >= 2 micro-batches, got M = 1"),
             (("--devices", "pipe_2_2"), r"pipe_2_2.*4.*2"),
@@ -124,7 +125,8 @@ class Options(TrainCase):
         for grid, workers in (((1, 1), "1 worker;"), (PAIR, "2 workers;")):
             with self.subTest(grid=grid):
                 self.refused(grid, "--model", model, "--steps", 1, "--checkpoint", self.folder / "saved",
-                             says=rf"host \S+ has \d+\.\d GiB of memory, the plan needs \d{{4,}}\.\d GiB there \({workers}")
+                             says=rf"host \S+ has \d+\.\d GiB of memory, but the plan needs \d{{4,}}\.\d GiB there "
+                                  rf"\({workers}")
         self.assertFalse((self.folder / "saved").exists())
         self.assertLess(time.monotonic() - since, MANY_S / 2)
 
@@ -150,7 +152,7 @@ class Options(TrainCase):
         for text, says in [("{", r"model.json:1: not JSON"), ("[]", "model.json: holds no JSON object"),
                            ('{"hidden_size": "wide"}', "hidden_size is 'wide', expected int"),
                            ('{"num_attention_heads": 0}', "num_attention_heads must be >= 1, got 0"),
-                           ('{"hidden_size": 30, "num_attention_heads": 4}', "30 is not divided by 4"),
+                           ('{"hidden_size": 30, "num_attention_heads": 4}', "30 is not divisible by 4"),
                            ('{"hidden_act": "mish"}', "'mish' is not known"),
                            ('{"model_type": "roberta"}', "model_type 'roberta' is not supported"),
                            ('{"embedding_size": 128}', "does not know.* embedding_size = 128")]:
@@ -239,7 +241,7 @@ class Disk(TrainCase):
     def test_no_place_for_checkpoints(self):
         file = self.folder / "file"
         file.write_text("")
-        self.refused((1, 1), "--steps", 1, "--checkpoint", file / "saved", status=4, says="no folder that may be written")
+        self.refused((1, 1), "--steps", 1, "--checkpoint", file / "saved", status=4, says="is not a writable folder")
 
     def test_flipped_byte(self):
         draw = random.Random(SEED)

@@ -114,7 +114,7 @@ class Tokens(unittest.TestCase):
             text = "".join(map(chr, range(1, 256)))
             latin = ht.text.WordPiece(file, encoding="latin-1")
             self.assertEqual(latin.encode(text.encode("latin-1")), latin.encode(text))
-            with self.assertRaisesRegex(OSError, "byte 1 of it, 0xe9, is not UTF-8; is the text latin-1"):
+            with self.assertRaisesRegex(OSError, "byte 1, 0xe9, is not UTF-8; is the text latin-1"):
                 ht.text.WordPiece(file).encode(b"\xe9")
 
 
@@ -161,12 +161,12 @@ class Commands(TextCase):
         one.write_text("a b\nc d\n")
         vocabulary = ["--vocab", self.vocabulary]
         for words_, said in [
-            (["data", "check", latin, *vocabulary], "latin.txt:1: byte 4 of it, 0xe9, is not UTF-8; is the text latin-1?"),
-            (["data", "check", one, *vocabulary], "2 sentences in 1 document; a random next sentence comes from another"),
-            (["data", "check", sys.executable, *vocabulary], "is 0, so this is no text"),
-            (["data", "check", one, "--vocab", one], "one.txt: 2 tokens, and [PAD] is not one of them"),
-            (["data", "check", one, *vocabulary, "--encoding", "utf16"], "'utf16' is no encoding of text here"),
-            (["data", "vocabulary", latin, "-o", self.folder / "v"], "latin.txt:1: byte 4 of it"),
+            (["data", "check", latin, *vocabulary], "latin.txt:1: byte 4, 0xe9, is not UTF-8; is the text latin-1?"),
+            (["data", "check", one, *vocabulary], "found 2 sentences in 1 document, but at least 2 documents are needed"),
+            (["data", "check", sys.executable, *vocabulary], "is 0, so this is not a text file"),
+            (["data", "check", one, "--vocab", one], "one.txt: none of the 2 tokens is [PAD]"),
+            (["data", "check", one, *vocabulary, "--encoding", "utf16"], "unknown text encoding 'utf16'; use utf-8"),
+            (["data", "vocabulary", latin, "-o", self.folder / "v"], "latin.txt:1: byte 4"),
             (["data", "vocabulary", self.folder / "none", "-o", "v"], "none: cannot be opened: No such file"),
             (["data", "prepare", one, *vocabulary, "-o", self.folder / "x"], "2 sentences in 1 document"),
             (["data", "sample", self.folder / "y", "--text", one], "one.txt: 2 sentences in 1 documents are too few"),

@@ -62,7 +62,7 @@ class Parts(unittest.TestCase):
                          [0, 0, 1, 15, 16, 31, 31])
 
     def test_what_is_wrong_is_said(self):
-        for says, make in [("100 is not divided by 12", lambda: ht.models.OptConfig(hidden_size=100)),
+        for says, make in [("100 is not divisible by 12", lambda: ht.models.OptConfig(hidden_size=100)),
                            ("d_model", lambda: ht.models.T5Config(d_model=0))]:
             with self.assertRaisesRegex(ValueError, says):
                 make()

@@ -35,7 +35,7 @@ class Check(unittest.TestCase):
         self.assertIn("testing: 200 images in 100 classes (2 to 2 each)", found.stdout)
         self.assertEqual(check(self.root / "test.bin").returncode, 0)
         (self.root / "test.bin").write_bytes(b"abc")
-        self.wrong(self.root, "test.bin: 3 bytes are no CIFAR-100 file")
+        self.wrong(self.root, "test.bin: not a CIFAR-100 file: 3 bytes")
         (self.root / "test.bin").unlink()
         self.wrong(self.root, "has neither test.bin nor test")
 
@@ -63,9 +63,9 @@ class Check(unittest.TestCase):
         self.wrong(self.root, "damaged JPEG", "is empty", "different classes, from number 0 on")
         shutil.rmtree(self.root / "val")
         self.wrong(self.root, "damaged JPEG", "is empty", "has no class folders in val")
-        self.wrong(images[50].parent, "30 images lie in it directly", status=2)
+        self.wrong(images[50].parent, "has no class folders (but 30 images)", status=2)
         (train / "empty").mkdir()
-        self.wrong(train, "train/empty: the class folder holds no image", status=2)
+        self.wrong(train, "train/empty: the class folder has no images", status=2)
 
 
 if __name__ == "__main__":

@@ -43,14 +43,15 @@ SAME = [
 ]
 WRONG = [
     (["--wandb"], "--wandb is not offered"), (["--num_stages", "0"], "--num_stages must be >= 1, got 0"),
-    (["--num_stages", "3"], "1 workers make no replicas of 3"),
-    (["--gradient_accumulation_steps", "2"], "it needs --num_stages"),
+    (["--num_stages", "3"], "1 workers can't be divided into pipelines of 3"),
+    (["--gradient_accumulation_steps", "2"], "give --num_stages too, or --micro-batches"),
     (["--pipeline_method", "gpipe", "--pipeline", "1f1b"],
-     "--pipeline_method gpipe and --pipeline 1f1b say two things of one"),
+     "--pipeline_method gpipe and --pipeline 1f1b contradict each other"),
     (["--num_pipelines", "2"], "--num_pipelines belongs to --pipeline_method chimera"),
-    (["--pipeline_method", "chimera", "--num_pipelines", "3"], "--num_pipelines 3: chimera has two for each pair"),
-    (["--do_lower_case", "--cased"], "--do_lower_case and --cased say two things of one"),
-    (["--micro_batch_size", "2", "--micro_batches", "4", "--batch_size", "9"], "--batch-size 9 say two things of one"),
+    (["--pipeline_method", "chimera", "--num_pipelines", "3"],
+     "--num_pipelines 3: chimera runs two directions per pair, so give an even number"),
+    (["--do_lower_case", "--cased"], "--do_lower_case and --cased contradict each other"),
+    (["--micro_batch_size", "2", "--micro_batches", "4", "--batch_size", "9"], "--batch-size 9 contradict each other"),
     (["--warmup_proportion", "0.1", "--schedule", "linear"], "linear has --warmup-steps"),
 ]
 
@@ -106,11 +107,12 @@ class Config(unittest.TestCase):
     def test_what_is_wrong_is_said_by_file_and_line(self):
         for text, message in [("\nlearning_rat: 3\n", "run.yml:2: unknown key 'learning_rat', learning-rate is one"),
                               ("config: x.yml\n", "run.yml:1: unknown key 'config'"),
-                              ("steps: 3\nnum_optimization_steps: 4\n", "run.yml:2: num_optimization_steps stands in line"),
-                              ("steps 3\n", "run.yml:1: 'steps 3' is no line of"),
-                              ("steps: a\n", "run.yml:1: steps: a is no int"),
-                              ("cased: 3\n", "run.yml:1: cased is true or false, got 3"),
-                              ("schedule: x\n", "run.yml:1: schedule is one of constant, linear")]:
+                              ("steps: 3\nnum_optimization_steps: 4\n",
+                               "run.yml:2: num_optimization_steps is already set in line"),
+                              ("steps 3\n", "run.yml:1: 'steps 3' is not a line of the form"),
+                              ("steps: a\n", "run.yml:1: steps: a is not a valid int"),
+                              ("cased: 3\n", "run.yml:1: cased must be true or false, got 3"),
+                              ("schedule: x\n", "run.yml:1: schedule must be one of constant, linear")]:
             self.file.write_text(text)
             with self.assertRaisesRegex(ValueError, re.escape(message)):
                 train_bert.parse(["--config", str(self.file)])

@@ -275,7 +275,7 @@ class Checks(TrainCase):
         self.assertIn(b"Train/loss", events[0].read_bytes())
         self.assertIn("[0] Training 1 epoch, each epoch runs 100 iteration\n", said)
         self.assertRegex(said, r"\[0\] learning rate: 5e-08 to 5e-06 over 100 steps \(warm-up of 2000 to 0.0001, then "
-                               r"constant\)\n\[0\] warning: this run ends inside the warm-up: .* \(--warmup-steps\)\n")
+                               r"constant\)\n\[0\] warning: this run ends during the warm-up: .* \(--warmup-steps\)\n")
         blocks = re.search(r"\[0\] gpipe, pipe_1_4: .*, blocks (\d+) \+ (\d+) \+ (\d+) \+ (\d+) by operations, ", said)
         self.assertEqual(sum(map(int, blocks.groups())), SIZES["num_hidden_layers"] + 2)
         # The step is number 100 of 2000 warm-up updates.
@@ -289,7 +289,7 @@ class Checks(TrainCase):
                               ("--data DATA", "~/.cache/hetu/datasets/wikicorpus_en")):
             self.assertRegex(told, rf"{flag} [^(]*\(default {re.escape(default)}\)")
 
-    @unittest.skipUnless(_hetu.reads_images(), "this build reads no images")
+    @unittest.skipUnless(_hetu.reads_images(), "this build cannot read images")
     def test_resnet(self):
         folder, events = self.folder / "images", self.folder / "runs"
         self.run_words("hetu", "data", "sample", folder, "--kind", "images", "--classes", 3, "--train", 8, "--val", 8,
@@ -316,7 +316,7 @@ class Checks(TrainCase):
             self.assertIn(f"resnet{model}", told)
         self.assertIn("default resnet18 ", told)
 
-    @unittest.skipUnless(_hetu.reads_images(), "this build reads no images")
+    @unittest.skipUnless(_hetu.reads_images(), "this build cannot read images")
     def test_cifar(self):
         folder = self.folder / "cifar"
         self.run_words("hetu", "data", "sample", folder, "--kind", "cifar100", "--train", 2, "--val", 2)

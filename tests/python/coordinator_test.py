@@ -135,7 +135,7 @@ class Coordinator(LaunchCase):
         self.assertEqual(status, 128 + signal.SIGKILL, error)
 
     def test_shrink_needs_pipelines(self):
-        for number, expected in (("1", "at least 2"), ("3", "4 workers are not 3 pipelines")):
+        for number, expected in (("1", "at least 2"), ("3", "4 workers can't be divided into 3 pipelines")):
             done = self.run_it("-w", "4", "--on-failure", "shrink", "--pipelines", number, "true")
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(expected, done.stderr)

@@ -114,7 +114,7 @@ class Served(CtrCase):
     def test_refused(self):
         for options, says in (
             (("--tables", "cloud"), "argument --tables: invalid choice: 'cloud'"),
-            (("--cache-rows", 5), "--cache-rows is of models whose embedding tables lie on parameter servers"),
+            (("--cache-rows", 5), "--cache-rows needs a model with embedding tables on parameter servers"),
             ((*SERVED, "--cache-rows", -1), "--cache-rows must be >= 0, got -1"),
             ((*SERVED, "--cache-policy", "fifo"), "argument --cache-policy: invalid choice: 'fifo'"),
             ((*SERVED, "--pipeline", "pipedream", "--micro-batches", 1), "'pipedream' does not"),
@@ -129,7 +129,7 @@ class Served(CtrCase):
         words, _ = super().command((1, 1), *SERVED)  # without heturun
         done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=MANY_S, cwd=self.folder)
         self.assertEqual((done.returncode, done.stderr.count("train_ctr.py: ")), (2, 1), done.stderr)
-        self.assertIn("this job has none: start it by heturun", done.stderr)
+        self.assertIn("but this job has no servers; start it with heturun", done.stderr)
 
 
 if __name__ == "__main__":

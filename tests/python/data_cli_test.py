@@ -63,7 +63,7 @@ class Data(unittest.TestCase):
             (["data", "check", "/nowhere"], "/nowhere: no such file or folder"),
             (["data", "check", str(self.folder / "vocab.txt")], "400 sentences in 1 document"),
             (["data", "check", str(self.folder / "wikicorpus_en_training_0.hdf5")], "name the folder of the shards"),
-            (["data", "sample", str(self.folder)], "is no empty folder"),
+            (["data", "sample", str(self.folder)], "is not an empty folder"),
         ):
             found = hetu(*arguments)
             self.assertEqual(found.returncode, 2, arguments)

@@ -113,18 +113,18 @@ class Fit(unittest.TestCase):
         four = ("localhost", 4)
         self.refused("device list mine: 4 workers started, but the list's rows of 2, 1 entries name 3; worker 3",
                      [[gpu(0), gpu(1)], [gpu(2)]], four)
-        self.refused("device list mine, row 1, entry 1: localhost:gpu:0 already stands in row 0, entry 0",
+        self.refused("device list mine, row 1, entry 1: localhost:gpu:0 is already in row 0, entry 0",
                      [[gpu(0), gpu(1)], [gpu(2), gpu(0)]], four)
-        self.refused("row 0, entry 1: localhost:gpu:0 already stands in row 0, entry 0", [[gpu(0), gpu(0)]], four)
-        self.refused("row 2, entry 0: localhost:gpu:0 already stands in row 0, entry 0; a worker stands once, and only "
-                     "equal neighbouring rows fuse", [[gpu(0)], [gpu(1)], [gpu(0)]], ("localhost", 2))
+        self.refused("row 0, entry 1: localhost:gpu:0 is already in row 0, entry 0", [[gpu(0), gpu(0)]], four)
+        self.refused("row 2, entry 0: localhost:gpu:0 is already in row 0, entry 0; a worker may occur only once "
+                     "(equal neighbouring rows are joined)", [[gpu(0)], [gpu(1)], [gpu(0)]], ("localhost", 2))
         self.refused("row 0, entry 1: w2:gpu:0 is on a host that was not started; started: w0 with 1 worker, "
                      "w1 with 1 worker", [[rgpu("w0", 0), rgpu("w2", 0)]], ("w0", 1), ("w1", 1))
         self.refused("row 0, entry 1: w0:gpu:4: host w0 has 4 workers; the index must be below 4",
                      [[rgpu("w0", 0), rgpu("w0", 4)]], ("w0", 4))
         self.refused("device list mine: 4 workers started, but the list's rows of 1, 1 entries name 2; worker 1 "
                      "(localhost:gpu:1) has no entry; start 2 workers", [[gpu(0)], [gpu(2)]], four)
-        self.refused("row 0, entry 0: localhost:cpu:0 is no worker; write gpu(i)", [[cpu(0)]], four)
+        self.refused("row 0, entry 0: localhost:cpu:0 is not a worker; write gpu(i)", [[cpu(0)]], four)
         self.refused("row 0, entry 0: it must be gpu(i) or rgpu(host, i); got 3", [[3]], four)
         self.refused("row 0: it must be a list of devices; got []", [[]], four)
         self.refused("it must be a list of rows", [], four)
@@ -147,10 +147,10 @@ class Choose(unittest.TestCase):
 
     def test_wrong_choices(self):
         with self.assertRaisesRegex(DeviceError, r"pipe_2_2: 2 pipelines x 2 stages need 4 workers, 3 started "
-                                                 r"\(localhost with 3 workers\); start as many, e\.g\. heturun -w 4"):
+                                                 r"\(localhost with 3 workers\); start that many, e\.g\. heturun -w 4"):
             choose("pipe_2_2", {}, [("localhost", 3)])
         for name in ("pipe_0_2", "pipe_2", "mine", "pipe_2_2 "):
-            with self.assertRaisesRegex(DeviceError, f"--devices {name}: no such list; the file defines my_device, "):
+            with self.assertRaisesRegex(DeviceError, f"--devices {name}: no such list; the file defines my_device; "):
                 choose(name, LISTS, [("localhost", 4)])
 
     def test_without_a_choice_my_device_stands_where_its_hosts_do(self):
@@ -169,7 +169,7 @@ class Choose(unittest.TestCase):
                 self.assertEqual(bool(layout.note), total > 1)
         self.assertEqual(choose("", LISTS, [("localhost", 4)]).note,
                          "devices: my_device is for w0, w1, started: localhost with 4 workers; laid out as pipe_1_4: "
-                         "1 pipeline x 4 stages (--devices chooses)")
+                         "1 pipeline x 4 stages (choose with --devices)")
 
     def test_place_of_a_worker_that_is_not_there(self):
         with self.assertRaisesRegex(DeviceError, "worker 4 is not in the layout pipe_2_2 of 4 workers"):

@@ -99,7 +99,7 @@ class Finished(ExitCase):
         out = self.check(2, script, "1f1b", "-", 0, 3)
         self.assertIn("[0] chief True 3\n", out)
         self.assertIn("[1] chief False 3\n", out)
-        self.assertEqual(out.count("'state' is asked of a job that this worker has left"), 2)
+        self.assertEqual(out.count("'state' is not available: this worker has left the job"), 2)
 
 
 class Failed(ExitCase):
@@ -213,7 +213,7 @@ class Blame(unittest.TestCase):
         for worker in (second, third):
             job._lose_guard(worker, is_silent=False)
         self.assertEqual(second.death(), "worker 1 was killed by SIGTERM")
-        self.assertIn("worker 2: is gone without a word", third.death())
+        self.assertIn("worker 2: is gone without a report", third.death())
         self.assertIsNone(first.code)
 
 

@@ -134,15 +134,19 @@ class Lists(unittest.TestCase):
     def test_what_cannot_be_reported_is_refused(self):
         for lists, kind, why in [
             ({"train": ["train"], "predict": ["any"]}, ValueError,
-             r"^fetches_test.py:\d+: fetches 'predict': 'any' is bool\[\]; what has no batch axis is summed .*: cast it"),
+             r"^fetches_test.py:\d+: fetches 'predict': 'any' is bool\[\]; a value without a batch axis is "
+             "summed .*: cast it"),
             ({"train": ["train"], "predict": ["fixed"]}, ValueError,
-             r"^fetches_test.py:\d+: fetches 'predict': 'fixed' is float32\[2\], and nothing of the data leads to it"),
+             r"^fetches_test.py:\d+: fetches 'predict': 'fixed' is float32\[2\], and does not depend on the data"),
             ({"train": ["train"], "predict": ["weight"]}, ValueError,
-             r"^fetches_test.py:\d+: fetches 'predict': 'b' is a parameter; a run reports what operators compute"),
+             r"^fetches_test.py:\d+: fetches 'predict': 'b' is a parameter; a run reports only values that "
+             "operators compute"),
             ({"train": ["train", "logits"]}, NotImplementedError,
-             r"fetches 'train': 'logits' is float32\[-1, 3\]; a run that trains reports float32 scalars; ask for"),
-            ({"train": ["train"], "predict": [3]}, ValueError, "fetches 'predict': 3 is neither a value nor what minimize"),
-            ({"train": ["train"], "predict": []}, ValueError, r"fetches 'predict': a list of values is wanted, got \[\]"),
+             r"fetches 'train': 'logits' is float32\[-1, 3\], but a run that trains reports only float32 scalars; "
+             "put it in"),
+            ({"train": ["train"], "predict": [3]}, ValueError,
+             "fetches 'predict': 3 is neither a value nor the result of minimize"),
+            ({"train": ["train"], "predict": []}, ValueError, r"fetches 'predict': expected a list of values, got \[\]"),
             ({"train": ["train"], "again": ["train"]}, ValueError, "exactly one minimize.. handle .* got 2"),
             ({"validate": ["loss"]}, ValueError, "exactly one minimize.. handle .* got 0"),
         ]:
@@ -162,7 +166,8 @@ class Lists(unittest.TestCase):
         ht.ops.count_up(scalar)
         other = model()[1]
         train = ht.optim.SGD(0.0).minimize(values["loss"])
-        for value, why in [(scalar, "'seen' is a buffer"), (other["size"], "a value of another graph")]:
+        for value, why in [(scalar, "'seen' is a buffer"),
+                           (other["size"], r".* belongs to another graph than the trained one")]:
             with self.subTest(why=why), self.assertRaisesRegex(ValueError, f"fetches 'look': {why}"):
                 ht.Executor({"train": [train], "look": [value]})
 

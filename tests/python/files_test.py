@@ -175,7 +175,7 @@ class Checkpoints(InFolder):
         (self.folder / "to-file").symlink_to("file")
         os.mkfifo(self.folder / "fifo")
         for name in ("dangling", "dangling/below", "file", "file/below", "to-file", "fifo"):
-            with self.subTest(name), self.assertRaisesRegex(OSError, f"{name}: no checkpoints can be saved there"):
+            with self.subTest(name), self.assertRaisesRegex(OSError, f"{name}: checkpoints can't be saved there"):
                 next(iter(self.executor().run("t", steps=1, checkpoint=str(self.folder / name))))
         self.assertEqual(sorted(os.listdir(self.folder)), ["dangling", "fifo", "file", "to-file"])
 
@@ -203,7 +203,7 @@ class Checkpoints(InFolder):
         try:
             while "0" not in (line := first.stdout.readline()):
                 self.assertTrue(line, "the first job ended early")
-            with self.assertRaisesRegex(OSError, f"process {first.pid} on host .* saves there; wait .* choose another"):
+            with self.assertRaisesRegex(OSError, f"process {first.pid} on host .* is saving there; wait .* choose another"):
                 next(iter(self.executor().run("t", steps=1, checkpoint=own)))
             first.kill()
         finally:

@@ -118,16 +118,17 @@ class Generate(unittest.TestCase):
         generator = ht.models.Generator(f"{self.folder}/model")
         without_cache(self.folder, model, checkpoint, cases.prompt(), 1)
         for says, make in (
-            ("Generator: 5 tokens and 6 more do not fit in 10", lambda: generator(cases.prompt(), 6)),
-            ("Generator: ids are whole numbers [B, T], got float64[2]", lambda: generator([1.0, 2.0], 3)),
-            ("row 1 has token 999 at place 0; the model knows 0 to 36", lambda: generator([[1, 2], [999, 3]], 3)),
-            ("temperature must be at least 0, got -1", lambda: generator(cases.prompt(), 2, temperature=-1)),
-            ("tokens is a whole number of at least 0, got 2.5", lambda: generator(cases.prompt(), 2.5)),
+            ("Generator: 5 tokens and 6 new ones do not fit in 10", lambda: generator(cases.prompt(), 6)),
+            ("Generator: ids must be whole numbers [B, T], got float64[2]", lambda: generator([1.0, 2.0], 3)),
+            ("row 1 has token 999 at position 0; the model knows tokens 0 to 36", lambda: generator([[1, 2], [999, 3]], 3)),
+            ("temperature must be finite and at least 0, got -1", lambda: generator(cases.prompt(), 2, temperature=-1)),
+            ("tokens must be a whole number >= 0, got 2.5", lambda: generator(cases.prompt(), 2.5)),
             ("length must be from 2 to the model's 80 positions, got 81",
              lambda: ht.models.save_generator("m", model, checkpoint, length=81)),
-            ("prompt must be at least 1 token at once, got 0",
+            ("prompt must be >= 1, got 0",
              lambda: ht.models.save_generator("m", model, checkpoint, prompt=0)),
-            ("holds another model, no one that save_generator saved", lambda: ht.models.Generator(f"{self.folder}/whole")),
+            ("the model in this folder was not saved by save_generator",
+             lambda: ht.models.Generator(f"{self.folder}/whole")),
         ):
             with self.subTest(says), self.assertRaises(ValueError) as caught:
                 make()

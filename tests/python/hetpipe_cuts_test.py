@@ -48,24 +48,24 @@ class HetpipeCuts(TrainCase):
         self.train((2, 2), *how, "--save-every", 3, "--checkpoint", whole)
         self.train((2, 2), *HETPIPE, "--steps", 3, "--partition", "1,5/4,2", "--checkpoint", saved)
         on = self.train((2, 3), *how, "--partition", "2,2,2/3,1,2", "--checkpoint", saved, "--resume")
-        self.assertIn("blocks 2 + 2 + 2, 3 + 1 + 2 as told", on.out)
+        self.assertIn("blocks 2 + 2 + 2, 3 + 1 + 2 as given", on.out)
         self.assertEqual(manifest_of(saved)[1]["step"], 6)
         self.alike(tensors(whole), tensors(saved))
 
     def test_what_does_not_fit(self):
         for options, says in (
-            (("--partition", "3,2"), "--partition 3,2: 5 blocks in all, and the model has 6"),
+            (("--partition", "3,2"), "--partition 3,2: 5 blocks in total, but the model has 6"),
             (("--partition", "3,3/2,4/1,5"), "--partition 3,3/2,4/1,5: 3 lists for 2 pipelines"),
             (("--partition", "2,2,2"), "--partition 2,2,2: 3 numbers for 2 stages"),
             (("--speed", "1,0.5,1"), "--speed: 3 numbers for 4 workers; give 1, 2 or 4"),
-            (("--partition", "times"), "--partition times: no times of blocks are known; give --costs FILE"),
+            (("--partition", "times"), "--partition times: the times of blocks are missing; give --costs FILE"),
             (("--speed", "1,0.5", "--memory-limit", "100KiB"),
-             r"no cut of 6 blocks into 2 stages keeps each worker of pipeline 0 to 102400 bytes; .* needs \d+ bytes"),
+             r"no cut of 6 blocks into 2 stages keeps every worker of pipeline 0 within 102400 bytes; .* needs \d+ bytes"),
         ):
             with self.subTest(options=options):
                 self.refused_in_plan((2, 2), *HETPIPE, *options, "--steps", 2, says=says)
         self.refused_in_plan((2, 2), "--pipeline", "1f1b", "--micro-batches", 4, "--partition", "3,3/2,4", "--steps", 2,
-                             says=r"--partition 3,3/2,4: pipelines that are cut each in its own way .*\(hetpipe on 2 and")
+                             says=r"--partition 3,3/2,4: different lists per pipeline need hetpipe on at least 2 pipelines")
         self.refused((2, 2), *HETPIPE, "--partition", "halves", "--steps", 2, says="--partition.*'halves'")
 
 

@@ -202,14 +202,14 @@ class Hetpipe(TrainCase):
     def test_what_does_not_fit(self):
         for options, says in (
             (("--pipeline", "1f1b", "--wave", 4), "--wave belongs to --pipeline hetpipe, and the pipeline is 1f1b"),
-            (("--pipeline", "hetpipe", "--wave", 2), "--wave 2 and --micro-batches 4 say the same of hetpipe; give one"),
+            (("--pipeline", "hetpipe", "--wave", 2), "--wave 2 and --micro-batches 4 set the same number of hetpipe"),
             (("--pipeline", "hetpipe", "--micro-batches", 3, "--wave", 3), "--batch-size 8 is not divided by --wave 3"),
             (("--pipeline", "hetpipe", "--micro-batches", 0, "--wave", 0), "--wave must be >= 1, got 0"),
             (("--pipeline", "hetpipe", "--staleness", -2), "--staleness.*-2"),
             (("--pipeline", "hetpipe", "--staleness", 10**11), "--staleness must be <= 1048576, got 100000000000"),
-            (("--pipeline", "1f1b", "--staleness", 2), "--staleness 2 is of pipelines that share weights over servers"),
-            (("--pipeline", "hetpipe", "--preduce"), "'hetpipe' shares weights over servers .*leave --preduce out"),
-            (("--pipeline", "hetpipe", "--adpsgd"), "leave --adpsgd out"),
+            (("--pipeline", "1f1b", "--staleness", 2), "--staleness 2 needs pipelines that share weights over servers"),
+            (("--pipeline", "hetpipe", "--preduce"), "'hetpipe' shares weights over servers.* Leave --preduce out"),
+            (("--pipeline", "hetpipe", "--adpsgd"), "Leave --adpsgd out"),
         ):
             with self.subTest(options=options):
                 self.refused_in_plan((2, 2), *options, "--steps", 2, says=says)

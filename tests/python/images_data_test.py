@@ -67,13 +67,13 @@ class Cifar100(unittest.TestCase):
 
         touched = self.root / "touched"
         for changes, words in (
-            ({"data": None}, "without 'data'"),
-            ({"data": self.pixels.astype("float32")}, "without 'data'"),
-            ({"data": self.pixels[:, :3000]}, "without 'data'"),
+            ({"data": None}, "the pickle has no uint8 array 'data'"),
+            ({"data": self.pixels.astype("float32")}, "the pickle has no uint8 array 'data'"),
+            ({"data": self.pixels[:, :3000]}, "the pickle has no uint8 array 'data'"),
             ({"fine_labels": None, "labels": self.fine}, "CIFAR-10, not CIFAR-100"),
-            ({"fine_labels": self.fine[:-1]}, "'fine_labels' is no list of 21 labels"),
+            ({"fine_labels": self.fine[:-1]}, "'fine_labels' is not a list of 21 labels"),
             ({"fine_labels": [100] * 21}, "row 0 has the labels"),
-            ({"filenames": Runs()}, "which no CIFAR file needs"),
+            ({"filenames": Runs()}, "does not occur in CIFAR files"),
         ):
             path = self.write(**changes)
             with self.assertRaises(OSError) as caught:
@@ -166,7 +166,7 @@ class ImageFolder(unittest.TestCase):
         damaged, learnt = done.stdout.splitlines()[-2:]
         self.assertRegex(damaged, r"worker 0: 3[0-9] damaged images among those read")
         self.assertRegex(learnt, "^True")
-        self.assertEqual(done.stderr.count("takes its place"), 1, done.stderr)
+        self.assertEqual(done.stderr.count("is replaced by another image of its class"), 1, done.stderr)
 
     def roots(self, data: str, **environment: str) -> str:
         """Returns the result of imagenet_roots, or its error, in a process with these environment variables."""

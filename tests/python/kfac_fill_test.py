@@ -162,7 +162,7 @@ class Filled(unittest.TestCase):
 
     def test_what_does_not_fit_is_refused(self):
         for more, said in [({"fill": "most"}, "fill: unknown 'most'; known: after, best, wrap"),
-                           ({"costs": "x.json"}, "costs of K-FAC are for fill best and wrap"),
+                           ({"costs": "x.json"}, "costs of K-FAC apply only to fill best and wrap"),
                            ({"fill": "best", "costs": "none.json"}, "none.json")]:
             with self.subTest(more), self.assertRaisesRegex(Exception, said):
                 kfac_test.job_of(kfac(**more))

@@ -29,9 +29,9 @@ RIGHT = [{"forward": 20, "input_grad": 10, "weight_grad": 10,
           "curvature": {"factors": 0.5, "inversion": 1, "precondition": 0.1}}]
 WRONG = [RIGHT[0], {"forward": 80, "input_grad": 40, "weight_grad": 40,
                     "curvature": {"factors": 20, "inversion": 40, "precondition": 0.1}}]
-LINE = re.compile(r"step (\d+): (\d+) % of the workers' time lay elsewhere than K-FAC's work was placed by, over the 40 % "
-                  r"of --replan; by what was measured, placed as it is a cycle has (\d+) step\(s\) of [\d.]+ ms, placed "
-                  r"anew (\d+) of [\d.]+: placed anew")
+LINE = re.compile(r"step (\d+): the shares of the workers' time differ by (\d+) % from those that K-FAC's work was placed "
+                  r"by, more than --replan \(40 %\); by the measured times, a cycle of the current placement has (\d+) "
+                  r"step\(s\) of [\d.]+ ms, one of a new placement (\d+) step\(s\) of [\d.]+ ms: the new placement is used")
 
 
 def job(folder, grid, stages, replan):
@@ -93,10 +93,10 @@ class Replanned(unittest.TestCase):
         with different weights."""
         with tempfile.TemporaryDirectory() as folder:
             said, _ = job(folder, (1, 2, "chimera"), WRONG, 0.05)
-            self.assertIn("over the 5 % of --replan", said)
+            self.assertIn("more than --replan (5 %)", said)
 
     def test_what_has_no_bubbles_to_place_in_is_refused(self):
-        for more, said in [({"replan": 0.2}, "replan is of fill best and wrap, .*; fill after does not"),
+        for more, said in [({"replan": 0.2}, "replan applies only to fill best and wrap, .*, got fill after"),
                            ({"fill": "best", "replan": -0.1}, "replan must be >= 0 and <= 2, got -0.1")]:
             with self.subTest(more), self.assertRaisesRegex(Exception, said):
                 kfac_test.job_of(kfac(**more))

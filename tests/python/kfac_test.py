@@ -124,7 +124,7 @@ class Updates(unittest.TestCase):
     def test_of_weights_that_are_left_out_are_plain(self):
         found = weights_after(job_of(kfac(but=("w1",))))
         self.near(found, reference(but=("w1",)))
-        with self.assertRaisesRegex(ValueError, "KFAC: no layer for it: .* with sides of at most 3"):
+        with self.assertRaisesRegex(ValueError, "KFAC: the model has no suitable layer: .* with dimensions of at most 3"):
             job_of(kfac(largest=3))
 
     def test_after_a_checkpoint_go_on_with_its_inverses(self):
@@ -182,13 +182,14 @@ class Updates(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for _ in job_of(ht.optim.SGD(RATE)).run("train", steps=2, checkpoint=folder):
                 pass
-            with self.assertRaisesRegex(OSError, "has no 'w0#input_inverse' .*; it is of another model or optimizer"):
+            with self.assertRaisesRegex(OSError, "has no 'w0#input_inverse' .*; the checkpoint belongs to another model or "
+                                                 "optimizer"):
                 for _ in job_of(kfac(every=3)).run("train", until=STEPS, checkpoint=folder, resume=True):
                     pass
 
     def test_of_wrong_settings_are_refused(self):
-        for make, said in [(lambda: ht.optim.KFAC(kfac()), "KFAC: inner is an optimizer .*, got a hetu.optim.KFAC"),
-                           (lambda: ht.optim.KFAC("lamb"), "KFAC: inner is an optimizer .*, got a str"),
+        for make, said in [(lambda: ht.optim.KFAC(kfac()), "KFAC: inner must be an optimizer .*, got a hetu.optim.KFAC"),
+                           (lambda: ht.optim.KFAC("lamb"), "KFAC: inner must be an optimizer .*, got a str"),
                            (lambda: job_of(kfac(every=0)), "curvature_every"),
                            (lambda: job_of(ht.optim.KFAC(ht.optim.SGD(RATE), damping=-1)),
                             "damping must be above 0, got -1")]:
@@ -237,7 +238,7 @@ class Pipelines(unittest.TestCase):
                     np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-6, err_msg=name)
 
     def test_that_update_stage_by_stage_are_refused(self):
-        with self.assertRaisesRegex(ValueError, "K-FAC goes with methods that update once per step"):
+        with self.assertRaisesRegex(ValueError, "K-FAC needs a method in which all stages update once per step, but 'pipedream' updates stage by stage"):
             job_of(kfac(), method="pipedream")
 
 
@@ -252,7 +253,7 @@ class Script(unittest.TestCase):
             for more, said in [(fine, None),
                                (["--optimizer", "kfac", "--damping", "0"], "--damping must be above 0, got 0"),
                                (["--optimizer", "adamw", "--damping", "0.1"], "belong to --optimizer kfac"),
-                               (["--optimizer", "kfac", "--pipeline", "pipedream"], "K-FAC goes with methods that update")]:
+                               (["--optimizer", "kfac", "--pipeline", "pipedream"], "K-FAC needs a method in which all stages update once per step")]:
                 with self.subTest(more):
                     done = subprocess.run([str(w) for w in [*words, *more]], capture_output=True, text=True, cwd=folder)
                     if said is None:

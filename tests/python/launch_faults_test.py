@@ -75,7 +75,7 @@ class Workers(FaultCase):
         self.fault(signal.SIGKILL, lambda worker: worker, r"worker 1 \(\S+, pid \d+\) was killed by SIGKILL", 137)
 
     def test_a_killed_guard(self):
-        says = r"worker 1 \(\S+, pid \d+\): is gone without a word: its guard was killed"
+        says = r"worker 1 \(\S+, pid \d+\): is gone without a report: its guard was killed"
         self.fault(signal.SIGKILL, parent_of, says, 137)
 
     def test_a_stopped_guard(self):
@@ -92,7 +92,7 @@ class Workers(FaultCase):
         process, pids = self.start_watched("-w", "2", "sh", "-c", "echo up $$ $HETU_JOB; sleep 8; sleep 1")
         os.kill(pids[1], signal.SIGSTOP)
         self.check_reported(process, rf"^heturun: worker 1 \(\S+, pid {pids[1]}\) {STOPPED}; `kill -CONT {pids[1]}` on \S+ "
-                                     "lets it go on$")
+                                     "resumes it$")
         os.kill(pids[1], signal.SIGCONT)
         self.check_end(process, 0)
 

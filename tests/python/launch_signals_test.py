@@ -66,7 +66,7 @@ class Held(SignalCase):
             process.send_signal(signal.SIGUSR1)
         for process, moment in zip(jobs, moments, strict=True):
             with self.subTest(moment=moment):
-                self.assertIn("heturun: SIGUSR1 handed to 2 workers: checkpoint and exit\n", self.check_saved(process))
+                self.assertIn("heturun: SIGUSR1 sent to 2 workers: checkpoint and exit\n", self.check_saved(process))
 
     def test_from_the_first_line_on(self):
         """SIGUSR1 is held before heturun has imported any module of Hetu."""
@@ -144,8 +144,8 @@ class ControlC(SignalCase):
             with self.subTest(flags=flags):
                 process = self.up("saves", flags=flags)
                 os.killpg(process.pid, signal.SIGINT)
-                self.assertIn(f"heturun: SIGINT: SIGUSR1 handed to {flags[1]} workers: checkpoint and exit; once more ends "
-                              "them at once\n", self.check_saved(process, int(flags[1])))
+                self.assertIn(f"heturun: SIGINT: SIGUSR1 sent to {flags[1]} workers: checkpoint and exit; a second SIGINT "
+                              "ends them at once\n", self.check_saved(process, int(flags[1])))
 
     def test_the_second_ends_at_once(self):
         process = self.up("saves", deaf=True)
@@ -176,7 +176,7 @@ class ControlC(SignalCase):
         started = wait_until(lambda: process_of(self.mark, "slow.py"), MANY)
         self.assertTrue(started)
         process.send_signal(signal.SIGINT)
-        self.assertIn("SIGINT: SIGUSR1 handed to 2 workers", self.check_saved(process))
+        self.assertIn("SIGINT: SIGUSR1 sent to 2 workers", self.check_saved(process))
 
     def test_before_any_worker_is_started(self):
         process = self.launch()
@@ -213,7 +213,7 @@ class Alone(unittest.TestCase):
             with self.subTest(folder=folder):
                 process = self.train(folder, 5)
                 process.send_signal(signal.SIGINT)
-                says = f"SIGINT: ending after this step; {what}; once more ends at once\n"
+                says = f"SIGINT: ending after this step; {what}; a second SIGINT ends at once\n"
                 self.assertEqual(process.stderr.readline().decode(), says)
                 out, error = process.communicate(timeout=MANY)
                 self.assertEqual((process.returncode, out), ends, error)
@@ -224,7 +224,7 @@ class Alone(unittest.TestCase):
             with self.subTest(folder=folder):
                 process = self.train(folder, 1000)
                 process.send_signal(signal.SIGINT)
-                self.assertIn(b"once more ends at once", process.stderr.readline())
+                self.assertIn(b"a second SIGINT ends at once", process.stderr.readline())
                 since = time.monotonic()
                 process.send_signal(signal.SIGINT)
                 self.assertEqual(process.wait(MANY), -signal.SIGINT)

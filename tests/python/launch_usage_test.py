@@ -28,9 +28,10 @@ class Usage(LaunchCase):
         self.refused("-w two: it must be a whole number", "-w", "two", "true")
         self.refused("no command was given", "-w", "2")
         self.refused("option -q not recognized", "-q", "true")
-        self.refused("-w and -s stand only without -c", "-c", "config/local.yml", "-w", "2", "true")
+        self.refused("-w and -s can't be used with -c; the cluster file sets the numbers",
+                     "-c", "config/local.yml", "-w", "2", "true")
         self.refused("-i /no/key: no such file", "-w", "2", "-i", "/no/key", "true")
-        self.refused("--server-log /no/folder: it must be a folder that is there and can be written",
+        self.refused("--server-log /no/folder: it must be an existing, writable folder",
                      "-w", "1", "--server-log", "/no/folder", "true")
         self.refused("--server-log /tmp: with --no-server-restart there is no log; leave one out",
                      "-w", "1", "--no-server-restart", "--server-log", "/tmp", "true")
@@ -44,7 +45,7 @@ class Usage(LaunchCase):
 
     def test_slurm(self):
         self.env.update(SLURM_JOB_NODELIST="w[0-", SLURM_TASKS_PER_NODE="2")
-        self.refused("SLURM_JOB_NODELIST: 'w[0-' is no list of hosts such as w[0-3],gpu7", "true")
+        self.refused("SLURM_JOB_NODELIST: 'w[0-' is not a list of hosts such as w[0-3],gpu7", "true")
         self.env.update(SLURM_JOB_NODELIST="localhost")
         done = self.run_it("echo", "up")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -54,7 +54,7 @@ class Log(unittest.TestCase):
     def test_what_is_no_log_is_refused_and_left(self):
         for text in ("hello\n", '{"loss": 1}\n', "[1]\n", "3\n"):
             self.path.write_text(text)
-            with self.assertRaisesRegex(ValueError, "--log .*log.jsonl: .* is no record of a step; name the file"):
+            with self.assertRaisesRegex(ValueError, "--log .*log.jsonl: .* is not the record of a step; give the file"):
                 self.write([3], append=True)
             self.assertEqual(self.path.read_text(), text)
 

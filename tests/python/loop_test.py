@@ -93,15 +93,15 @@ class Steps(unittest.TestCase):
     def test_what_is_refused(self):
         job = build()
         for told, says in (
-            ({"steps": 3, "until": 4}, "steps=3 are so many more, until=4 is how many in all; give one"),
-            ({"steps": 0}, "steps: a whole number of at least 1 is wanted, got 0"),
-            ({"until": 2.5}, "until: a whole number of at least 1 is wanted, got 2.5"),
-            ({"steps": True}, "steps: a whole number of at least 1 is wanted, got True"),
-            ({"hooks": print}, "hooks: a list is wanted, got"),
-            ({"hooks": [3]}, "hooks: 3 has none of on_start, on_step, on_epoch, on_end"),
+            ({"steps": 3, "until": 4}, "steps=3 counts further steps, until=4 counts all steps; give only one of them"),
+            ({"steps": 0}, "steps must be a whole number >= 1, got 0"),
+            ({"until": 2.5}, "until must be a whole number >= 1, got 2.5"),
+            ({"steps": True}, "steps must be a whole number >= 1, got True"),
+            ({"hooks": print}, "hooks must be a list, got"),
+            ({"hooks": [3]}, "hooks: 3 has none of the methods on_start, on_step, on_epoch, on_end"),
             ({"epoch_steps": 0}, "epoch_steps must be >= 1, got 0"),
-            ({"name": "validate", "until": 3}, "run 'validate' validates, and until would be ignored"),
-            ({"name": "validate", "hooks": [print]}, "and hooks would be ignored"),
+            ({"name": "validate", "until": 3}, "run 'validate' validates, so until would be ignored"),
+            ({"name": "validate", "hooks": [print]}, "so hooks would be ignored"),
             ({"name": "predict"}, "no fetches called 'predict'; there are: train, validate"),
         ):
             with self.subTest(says), self.assertRaises(ValueError) as caught:
@@ -217,7 +217,7 @@ class Logs(unittest.TestCase):
         path.write_text("step,other\n0,1\n1,2\n")
         job = build()
         list(job.run(steps=2))
-        with self.assertRaisesRegex(ValueError, "its columns are step, other, this run has step, loss, .*; name a"):
+        with self.assertRaisesRegex(ValueError, "its columns are step, other, but this run has step, loss, .*; give a"):
             list(job.run(steps=1, hooks=[Log(str(path))]))
         self.assertEqual(path.read_text(), "step,other\n0,1\n1,2\n")
 
@@ -409,8 +409,8 @@ class Threads(unittest.TestCase):
             self.assertEqual(losses(build(), steps=2, checkpoint=folder, resume=True), whole[4:])
 
     def test_what_is_refused(self):
-        for devices, says in (("threads:2", "devices threads:2: threads:<pipelines>x<stages> is wanted"),
-                              ("threads:0x1", "is wanted"), ("threads:1x9", "9 stages")):
+        for devices, says in (("threads:2", "devices threads:2: expected threads:<pipelines>x<stages>, such as"),
+                              ("threads:0x1", "expected threads:"), ("threads:1x9", "9 stages")):
             with self.subTest(devices), self.assertRaisesRegex(ValueError, says):
                 build(devices, pipelines=1)
 
@@ -426,7 +426,8 @@ class Threads(unittest.TestCase):
                  "print(job.step, os.listdir(sys.argv[1]), len(list(job.run(steps=3))))\n", folder],
                 capture_output=True, text=True, timeout=60, cwd=pathlib.Path(__file__).parent)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn(f"SIGINT: ending after this step; the training saves in {folder}; once more ends at once", done.stderr)
+        self.assertIn(f"SIGINT: ending after this step; the training saves in {folder}; a second SIGINT ends at once",
+                      done.stderr)
         self.assertIn(f"Stopped as asked after 5 steps; saved in {folder}\n5 ['step-00000005'] 3\n", done.stdout)
 
     def test_a_loop_left_between_drains(self):
@@ -440,7 +441,7 @@ class Threads(unittest.TestCase):
         left = job.run(steps=50)
         next(left)
         left.close()
-        with self.assertRaisesRegex(ValueError, "a run is under way: 49 of its steps are to come"):
+        with self.assertRaisesRegex(ValueError, "a run is in progress: 49 of its steps remain"):
             list(job.run(steps=1))
 
 

@@ -8,13 +8,13 @@ import hetu as ht
 BASE, TOTAL = 0.004, 500
 RATES = {
     "constant": lambda w: ht.lr.warmup(BASE, w),
-    "straight to 0 at step 500": lambda w: ht.lr.warmup_linear(BASE, w, TOTAL),
+    "linear to 0 at step 500": lambda w: ht.lr.warmup_linear(BASE, w, TOTAL),
     "x 0.2 every 30": lambda w: ht.lr.step(BASE, 30, 0.2, warmup=w),
     "x 0.1 after 40, 80": lambda w: ht.lr.multi_step(BASE, [40, 80], warmup=w),
     "x 0.99 every 1": lambda w: ht.lr.exponential(BASE, 0.99, warmup=w),
-    "to the power 2 to 0 at step 500": lambda w: ht.lr.polynomial(BASE, TOTAL, 2.0, warmup=w),
+    "polynomial of power 2 to 0 at step 500": lambda w: ht.lr.polynomial(BASE, TOTAL, 2.0, warmup=w),
     "half a cosine wave to 0.001 at step 500": lambda w: ht.lr.cosine(BASE, TOTAL, 0.001, warmup=w),
-    "constant; x 0.1 where the measure has not improved for 10 reports":
+    "constant; x 0.1 when the measure has not improved for 10 reports":
         lambda w: ht.lr.ReduceOnPlateau(ht.lr.warmup(BASE, w)),
 }
 LINE = re.compile(r"learning rate: (\S+?)(?: to (\S+))? over (\d+) steps \((?:warm-up of (\d+) to (\S+), then )?(.*)\)")
@@ -38,7 +38,7 @@ class Descriptions(unittest.TestCase):
                         warning = ht.lr.cut_short(rate, steps, "--warm")
                         self.assertEqual(bool(warning), plain.at(steps) < BASE and steps < warmup)
                         if warning:
-                            self.assertIn(f"{steps} of {warmup} updates, which reach {plain.at(steps):.4g}, ", warning)
+                            self.assertIn(f"{steps} of {warmup} updates reach a rate of {plain.at(steps):.4g}, ", warning)
                             self.assertTrue(warning.endswith("(--warm)"))
 
     def test_numbers_are_rates_too(self):

@@ -100,10 +100,10 @@ class MainBert(ScriptCase):
         said = self.train(2, "--config", config, "--num_stages", 4)
         self.assertIn("num_stages: 2\n", said)
         self.assertEqual(len(self.losses(said)), 1)
-        for text, message in [("num_stages 3\n", "run.yml:1: 'num_stages 3' is no line of `flag: value`"),
-                              ("\nnum_stages: many\n", "run.yml:2: num_stages: many is no int"),
-                              ("recompute: 3\n", "run.yml:1: recompute is true or false, got 3"),
-                              ("pipeline_method: x\n", "run.yml:1: pipeline_method is one of 1f1b, gpipe")]:
+        for text, message in [("num_stages 3\n", "run.yml:1: 'num_stages 3' is not a line of the form `flag: value`"),
+                              ("\nnum_stages: many\n", "run.yml:2: num_stages: many is not a valid int"),
+                              ("recompute: 3\n", "run.yml:1: recompute must be true or false, got 3"),
+                              ("pipeline_method: x\n", "run.yml:1: pipeline_method must be one of 1f1b, gpipe")]:
             config.write_text(text)
             self.refused(2, message, "--config", config)
 
@@ -115,11 +115,12 @@ class MainBert(ScriptCase):
     def test_wrong_flags_are_one_line(self):
         for workers, message, *more in [
             (2, "give --num_optimization_steps or --num_epochs"),
-            (3, "3 workers make no replicas of 4: --num_stages 4 needs heturun -w 4, or a multiple", "--num_epochs", 1),
-            (4, "--num_stages 4 with --chunks 3: each worker", "--num_epochs", 1, "--pipeline_method", "interleave",
+            (3, "3 workers can't be divided into pipelines of 4: --num_stages 4 needs heturun -w 4 or a multiple",
+             "--num_epochs", 1),
+            (4, "--num_stages 4 must be a multiple of --chunks 3", "--num_epochs", 1, "--pipeline_method", "interleave",
              "--chunks", 3),
-            (4, "--num_pipelines 3: chimera has two for each pair", "--num_epochs", 1, "--pipeline_method", "chimera",
-             "--num_pipelines", 3),
+            (4, "--num_pipelines 3: chimera runs two directions per pair, so give an even number",
+             "--num_epochs", 1, "--pipeline_method", "chimera", "--num_pipelines", 3),
             (4, "--wandb is not offered", "--num_epochs", 1, "--wandb"),
             (4, "--micro_batch_size must be >= 1, got 0", "--num_epochs", 1, "--micro_batch_size", 0),
         ]:
@@ -169,7 +170,7 @@ class MainBertSimple(ScriptCase):
         steps = ["--num_optimization_steps", 1]
         for workers, message, *more in [
             (1, "give --num_optimization_steps or --num_epochs"),
-            (2, "--batch_size 9 is not divided by 2 workers x --gradient_accumulation_steps 1; choose a multiple of 2",
+            (2, "--batch_size 9 is not divisible by 2 workers x --gradient_accumulation_steps 1; choose a multiple of 2",
              *steps, "--batch_size", 9),
             (1, "--batch_size must be >= 1, got 0", *steps, "--batch_size", 0),
             (1, "--adam and --sgd name two optimizers", *steps, "--adam", "--sgd"),

@@ -150,20 +150,21 @@ def refused() -> dict[str, list[str]]:
     BASE.save(moving, "WEBP", save_all=True, append_images=[drawn(WIDTH, HEIGHT, 7)])
     many = RNG.integers(0, 256, (HEIGHT, WIDTH * 8), dtype=np.uint8)
     made = {
-        "webp_moving": (moving.getvalue(), "a WebP that moves; still ones are read"),
+        "webp_moving": (moving.getvalue(), "a WebP with animation; only still images are supported"),
         "bmp_other_masks": (bmp(32, 3, many[:, :WIDTH * 4].tobytes(), masks=(0xFF, 0xFF00, 0xFF0000)),
-                            "a BMP with the masks ff, ff00 and ff0000 of red, green and blue"),
-        "tiff_float": (encoded(BASE.convert("F"), "TIFF"), "a TIFF of 32 bits a value; 1, 8 and 16 are read"),
-        "tiff_signed": (tiff([many[:, :WIDTH].tobytes()], 8, 1, 1, t339=2), "a TIFF of signed or floating-point values"),
-        "tiff_five": (tiff([many[:, :WIDTH * 5].tobytes()], 8, 2, 5), "a TIFF of 5 channels; at most 4 are read"),
-        "tiff_lab": (tiff([many[:, :WIDTH * 3].tobytes()], 8, 8, 3), "a TIFF of colours by rule 8; grey, RGB, palettes"),
+                            "a BMP with the masks ff, ff00 and ff0000 for red, green and blue"),
+        "tiff_float": (encoded(BASE.convert("F"), "TIFF"), "a TIFF with 32 bits per value; only 1, 8 and 16 are supported"),
+        "tiff_signed": (tiff([many[:, :WIDTH].tobytes()], 8, 1, 1, t339=2), "a TIFF with signed or floating-point values"),
+        "tiff_five": (tiff([many[:, :WIDTH * 5].tobytes()], 8, 2, 5), "a TIFF with 5 channels; at most 4 are supported"),
+        "tiff_lab": (tiff([many[:, :WIDTH * 3].tobytes()], 8, 8, 3),
+                     "a TIFF with color scheme (PhotometricInterpretation) 8"),
         "tiff_16_white_is_0": (tiff([many[:, :WIDTH * 2].tobytes()], 16, 0, 1),
-                               "a TIFF of 16 bits that is not grey from black"),
-        "tiff_16_planes": (tiff([many[:, :WIDTH * 2].tobytes()] * 3, 16, 2, 3, t284=2), "or RGB with its channels together"),
-        "pnm_100": (b"P5 2 2 100\n\1\2\3\4", "a PNM whose brightest value is 100; 255 and 65535 are read"),
+                               "a TIFF with 16 bits per value; only grey (BlackIsZero)"),
+        "tiff_16_planes": (tiff([many[:, :WIDTH * 2].tobytes()] * 3, 16, 2, 3, t284=2), "and RGB with interleaved channels"),
+        "pnm_100": (b"P5 2 2 100\n\1\2\3\4", "a PNM with the maximum value 100; only 255 and 65535 are supported"),
         "bmp_many_pixels": (b"BM" + bytes(12) + struct.pack("<IiiHHI", 40, 1 << 20, -(1 << 20), 1, 24, 0) + bytes(20),
-                            "a BMP of 1048576 x 1048576 pixels; at most 268435456 are read"),
-        "gif": (encoded(BASE.quantize(8), "GIF"), "no JPEG, PNG, BMP, TIFF, WebP or PNM image"),
+                            "a BMP of 1048576 x 1048576 pixels; at most 268435456 pixels are supported"),
+        "gif": (encoded(BASE.quantize(8), "GIF"), "not a JPEG, PNG, BMP, TIFF, WebP or PNM image"),
     }
     return {name: [base64.b64encode(data).decode(), says] for name, (data, says) in made.items()}
 

@@ -128,7 +128,7 @@ class Methods(TrainCase):
         said = re.findall(r"pipeline choose: --pipeline (.*)", done.out)
         self.assertGreater(len(said), 1, done.out)
         for line in said[:-1]:
-            self.assertRegex(line, rf" needs \d+ bytes in a worker, over the limit of {needs - 1}; going on to the next$")
+            self.assertRegex(line, rf" needs \d+ bytes in a worker, over the limit of {needs - 1}; trying the next method$")
         # The best method among those whose predicted memory is below the limit.
         best = schedule.ranked(stages=2, micro_batches=[8], costs=str(trace), memory_limit=f"{(needs - 1) / 1024}KiB")[0]
         self.assertTrue(said[0].startswith(best["method"]), said)
@@ -152,7 +152,7 @@ class Methods(TrainCase):
                     plans.append([row.strip(",").split(",") for row in text.split()])
                 self.assertEqual(ran, plans[0])
                 self.assertNotEqual(ran, plans[1])
-        self.refused((1, 2), "--pipeline", "1f1b", "--costs", costs, says="costs are for .*: zb-1p, zb-2p, auto")
+        self.refused((1, 2), "--pipeline", "1f1b", "--costs", costs, says="costs apply only to .*: zb-1p, zb-2p, auto")
 
     @staticmethod
     def hetu(*words):

@@ -41,7 +41,7 @@ class Auc(unittest.TestCase):
         for scores, labels, says in (
             ([1, 2], [1, 1], "needs rows of both labels, found 2 of 1 and 0 of 0"),
             ([], [], "needs rows of both labels, found 0 of 1 and 0 of 0"),
-            ([1, float("nan"), float("inf")], [0, 1, 1], "2 of 3 scores are no numbers"),
+            ([1, float("nan"), float("inf")], [0, 1, 1], "2 of 3 scores are not finite numbers"),
             ([1, 2, 3], [0, 1], r"AUC of \[3\] scores and \[2\] labels"),
             ([[1, 2]], [[0, 1]], r"AUC of \[1, 2\] scores"),
             ([1, 2, 3], [0, 1, -1], r"label -1 of row 2 is neither 0 nor 1; leave out rows that do not count"),

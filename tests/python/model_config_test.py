@@ -202,7 +202,7 @@ class Refused(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             with (pathlib.Path(folder) / "config.json").open("wb") as file:
                 file.truncate(1 << 30)
-            with self.assertRaisesRegex(ValueError, "has 1073741824 bytes, and at most"):
+            with self.assertRaisesRegex(ValueError, "has 1073741824 bytes, but at most"):
                 ht.models.Gpt.from_config(folder)
         with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(ValueError, "nor a JSON file"):
             ht.models.Gpt.from_config(folder)

@@ -209,13 +209,14 @@ class Traps(unittest.TestCase):
                 self.heads = {"a": nn.Linear(4, 4)}
 
         for says, make in (
-            ("'weight' stands in this graph already: of several outermost modules each needs a name", two),
+            ("'weight' is already in this graph: give each outermost module a name of its own", two),
             ("Listed.blocks: modules in a list have no names; use nn.ModuleList", lambda _: Listed()),
-            ("Bare has no forward, which says what a call does", lambda x: Bare()(x)),
+            ("Bare has no method forward, which computes the result of a call", lambda x: Bare()(x)),
             ("Parameter(unnamed, float32[3]) has no name yet", lambda _: nn.Parameter([3], ht.init.zeros()) + 1),
-            ("parameter: a shape is wanted, a list of integers such as [2, 3], got 3",
+            ("parameter: the shape must be a list of integers, such as [2, 3], got 3",
              lambda _: nn.Parameter(3, ht.init.zeros())),
-            ("Parameter: a shape and an initializer of hetu.init, or an array; got [3] alone", lambda _: nn.Parameter([3])),
+            ("Parameter: expected a shape and an initializer of hetu.init, or an array; got only [3]",
+             lambda _: nn.Parameter([3])),
             ("nn.Linear: the last axis of x must be in_features = 3, got Value(float32[-1, 5, 4])",
              lambda x: nn.Linear(3, 4)(x)),
             ("nn.Linear: out_features must be a whole number >= 1, got 0", lambda _: nn.Linear(3, 0)),
@@ -223,20 +224,20 @@ class Traps(unittest.TestCase):
             ("linear: input 0 must be a Value, got an array (numpy.ndarray)", lambda _: nn.Linear(4, 3)(np.ones((2, 4)))),
             ("nn.Conv2d: x must be [B, in_channels = 3, H, W], got Value(float32[-1, 5, 4])",
              lambda x: nn.Conv2d(3, 4, 3)(x)),
-            ('nn.Conv2d: padding is whole numbers, "valid", or "same" with stride 1 and an odd kernel, got',
+            ('nn.Conv2d: padding must be whole numbers, "valid", or "same" with stride 1 and an odd kernel, got',
              lambda _: nn.Conv2d(3, 4, 4, padding="same")),
             ("nn.Conv2d: padding must be >= 0, got (1, -1)", lambda _: nn.Conv2d(3, 4, 3, padding=(1, -1))),
-            ("nn.Conv2d: stride is the same along height and width here, got (2, 1)",
+            ("nn.Conv2d: stride must be the same for height and width, got (2, 1)",
              lambda _: nn.Conv2d(3, 4, 3, stride=(2, 1))),
             ("nn.Conv2d: kernel_size must be a whole number, or two (height, width), got 3.0",
              lambda _: nn.Conv2d(3, 4, 3.0)),
-            ("nn.MaxPool2d: kernel_size is the same along height and width here, got (2, 1)",
+            ("nn.MaxPool2d: kernel_size must be the same for height and width, got (2, 1)",
              lambda _: nn.MaxPool2d((2, 1))),
             ("nn.Conv1d: x must be [B, in_channels = 3, L], got Value(float32[-1, 5, 4])", lambda x: nn.Conv1d(3, 4, 3)(x)),
             ("nn.BatchNorm1d: x must be [B, num_features = 4] or [B, 4, L], got Value(float32[-1, 5, 4])",
              lambda x: nn.BatchNorm1d(4)(x)),
-            ("nn.Conv2d: groups 2 do not divide 3 and 4 channels", lambda _: nn.Conv2d(3, 4, 3, groups=2)),
-            ("nn.RMSNorm: normalized_shape is one number, the length of the last axis; got [5, 4]",
+            ("nn.Conv2d: groups 2 must divide both 3 and 4 channels", lambda _: nn.Conv2d(3, 4, 3, groups=2)),
+            ("nn.RMSNorm: normalized_shape must be one number, the length of the last axis; got [5, 4]",
              lambda _: nn.RMSNorm([5, 4])),
             ("nn.LayerNorm: the last axes of x must be normalized_shape = [4, 5], got Value(float32[-1, 5, 4])",
              lambda x: nn.LayerNorm([4, 5])(x)),
@@ -246,38 +247,38 @@ class Traps(unittest.TestCase):
             ("nn.GELU: approximate 'new' is not known; known: none, tanh", lambda _: nn.GELU("new")),
             ("nn.Softmax: Value(float32[-1, 5, 4]) has 3 axes, there is no axis 3", lambda x: nn.Softmax(3)(x)),
             ("nn.Softmax: dim must be the number of an axis, got None", lambda _: nn.Softmax(None)),
-            ("nn.AdaptiveAvgPool2d: output_size is 1", lambda _: nn.AdaptiveAvgPool2d(7)),
-            ("ModuleList: modules are wanted, got the function relu", lambda _: nn.ModuleList([ht.ops.relu])),
-            ("Sequential: modules are wanted, got the class ReLU; make one: ReLU(…)", lambda _: nn.Sequential(nn.ReLU)),
-            ("Sequential: modules are wanted, got a list; give them one by one: *list",
+            ("nn.AdaptiveAvgPool2d: output_size must be 1", lambda _: nn.AdaptiveAvgPool2d(7)),
+            ("ModuleList: expected modules, got the function relu", lambda _: nn.ModuleList([ht.ops.relu])),
+            ("Sequential: expected modules, got the class ReLU; make one: ReLU(…)", lambda _: nn.Sequential(nn.ReLU)),
+            ("Sequential: expected modules, got a list; give them one by one: *list",
              lambda _: nn.Sequential([nn.ReLU(), nn.ReLU()])),
             ("Sequential: 'a' must be a module, got the function relu", lambda _: nn.Sequential({"a": ht.ops.relu})),
-            ("ModuleDict: a module cannot be named 'items'", lambda _: nn.ModuleDict({"items": nn.ReLU()})),
+            ("ModuleDict: a module can't be named 'items'", lambda _: nn.ModuleDict({"items": nn.ReLU()})),
             ("ModuleDict: 'a' must be a module, got 3", lambda _: nn.ModuleDict({"a": 3})),
             ("Named.heads: modules in a dict are not found; use nn.ModuleDict", lambda _: Named()),
-            ("nn.MultiheadAttention: embed_dim 4 is not divided by num_heads 3", lambda _: nn.MultiheadAttention(4, 3)),
-            ("nn.MultiheadAttention: the batch is the first axis here, always",
+            ("nn.MultiheadAttention: embed_dim 4 is not divisible by num_heads 3", lambda _: nn.MultiheadAttention(4, 3)),
+            ("nn.MultiheadAttention: the batch is always the first axis",
              lambda _: nn.MultiheadAttention(4, 2, batch_first=False)),
-            ("nn.MultiheadAttention: attn_mask is a bool value, true where a key is not to be seen, or a float32 one that "
-             "is added to the scores; got an array (numpy.ndarray), of which hetu.constant makes a Value",
+            ("nn.MultiheadAttention: attn_mask must be a bool value, true where a key is masked, or a float32 one that "
+             "is added to the scores; got an array (numpy.ndarray), which hetu.constant converts to a Value",
              lambda x: nn.MultiheadAttention(4, 2)(x, x, x, attn_mask=np.zeros((5, 5)))),
-            ("nn.MultiheadAttention: key_padding_mask is a bool value, true where a key is not to be seen; got "
+            ("nn.MultiheadAttention: key_padding_mask must be a bool value, true where a key is masked; got "
              "Value(float32", lambda x: nn.MultiheadAttention(4, 2)(x, x, x, x[:, :, 0])),
             ("nn.MultiheadAttention: key_padding_mask must be [B, S] to fit key Value(float32[-1, 5, 4])",
              lambda x: nn.MultiheadAttention(4, 2)(x, x, x, ht.constant(hidden))),
             ("nn.TransformerEncoderLayer: activation 'swish' is not known; known: relu, gelu, silu, tanh",
              lambda _: nn.TransformerEncoderLayer(4, 2, activation="swish")),
-            ("nn.LSTM: the batch is the first axis here, always", lambda _: nn.LSTM(4, 3, batch_first=False)),
+            ("nn.LSTM: the batch is always the first axis", lambda _: nn.LSTM(4, 3, batch_first=False)),
             ("nn.GRU: num_layers must be a whole number >= 1, got 0", lambda _: nn.GRU(4, 3, 0)),
-            ("nn.GRU: dropout stands between layers, and there is one; got dropout=0.5",
+            ("nn.GRU: dropout applies between layers, but there is only one; got dropout=0.5",
              lambda _: nn.GRU(4, 3, dropout=0.5)),
             ("nn.LSTM: the last axis of x must be input_size = 3, got Value(float32[-1, 5, 4])", lambda x: nn.LSTM(3, 2)(x)),
-            ("nn.LSTM: x must be [batch, places, input_size], got Value(float32[-1, 5])",
+            ("nn.LSTM: x must be [batch, steps, input_size], got Value(float32[-1, 5])",
              lambda x: nn.LSTM(5, 2)(x[:, :, 0])),
-            ("nn.LSTM: hx is (h, c), each [-1, 2, 3] for x Value(float32[-1, 5, 4])",
+            ("nn.LSTM: hx must be (h, c), each [-1, 2, 3] for x Value(float32[-1, 5, 4])",
              lambda x: nn.LSTM(4, 3, 2)(x, x[:, :2, :3])),
-            ("nn.GRU: hx is h [-1, 1, 3] for x Value(float32[-1, 5, 4])", lambda x: nn.GRU(4, 3)(x, x[:, :2, :3])),
-            ("Linear.named: a text is wanted, got 3", lambda _: nn.Linear(4, 3).named(3)),
+            ("nn.GRU: hx must be h [-1, 1, 3] for x Value(float32[-1, 5, 4])", lambda x: nn.GRU(4, 3)(x, x[:, :2, :3])),
+            ("Linear.named: expected a string, got 3", lambda _: nn.Linear(4, 3).named(3)),
         ):
             self.refused(says, make)
 
@@ -285,7 +286,7 @@ class Traps(unittest.TestCase):
         """Its running statistics can have one reader only."""
         ht.new_graph()
         norm, x = nn.BatchNorm2d(3), ht.placeholder("x", "float32", [ht.BATCH, 3, 2, 2])
-        with self.assertRaisesRegex(ValueError, r"^nn_test\.py:\d+: .*is read already; one operator may"):
+        with self.assertRaisesRegex(ValueError, r"^nn_test\.py:\d+: .*is read more than once; only one operator may"):
             norm(norm(x))
 
 

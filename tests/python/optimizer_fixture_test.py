@@ -38,10 +38,10 @@ class OptimizersEqualPyTorch(unittest.TestCase):
 class Refuses(unittest.TestCase):
     def test_what_makes_no_sense(self) -> None:
         for says, make in (
-            ("must end after the warm-up", lambda: ht.lr.cosine(0.1, 10, warmup=10).at(1)),
+            ("total must be larger than the warm-up", lambda: ht.lr.cosine(0.1, 10, warmup=10).at(1)),
             ("milestones must ascend", lambda: ht.lr.multi_step(0.1, [5, 3]).at(1)),
             ("factor must be between", lambda: ht.lr.ReduceOnPlateau(0.1, factor=2)),
-            ("mode is min or max", lambda: ht.lr.ReduceOnPlateau(0.1, mode="low")),
+            ("mode must be min or max", lambda: ht.lr.ReduceOnPlateau(0.1, mode="low")),
         ):
             with self.subTest(says), self.assertRaisesRegex(ValueError, says):
                 make()

@@ -138,27 +138,28 @@ class Refused(unittest.TestCase):
                              ({"chunks": [2]}, "--chunks must be a whole number"),
                              ({"chunks": 0.5}, "--chunks must be a whole number, got '0.5'"),
                              ({"threads": -1}, "--threads must be >= 0, got -1"),
-                             ({"threads": 1 << 70}, "--threads: 1180591620717411303424 is larger"),
+                             ({"threads": 1 << 70}, "--threads: 1180591620717411303424 is too large"),
                              ({"concat": "halfing"}, "--concat: unknown 'halfing'; known: direct, doubling"),
                              ({"with_recompute": "yes"}, "--with-recompute must be true or false, got 'yes'"),
-                             ({"sync": "never"}, "--sync: unknown place of reductions 'never'"),
+                             ({"sync": "never"}, "--sync: unknown placement of gradient sums 'never'"),
                              ({"memory_limit": "4GB"}, "'4GB' is no size")):
             with self.subTest(says), self.assertRaisesRegex(ValueError, re.escape(says)):
                 options.check("training", values)
         options.check("training", {"chunks": None, "memory_limit": "4GiB", "with_recompute": False})
-        with self.assertRaisesRegex(ValueError, "no table of options is called 'nobody'"):
+        with self.assertRaisesRegex(ValueError, "there is no table of options 'nobody'"):
             options.table("nobody")
 
     def test_rules_between_options(self):
         whole = {"method": "1f1b", "batch_size": 8, "micro_batches": 4}
         _hetu.check_training_options(whole)
         _hetu.check_training_options({"method": "pipedream", "batch_size": 7})  # one micro-batch by default
-        for change, says in (({"batch_size": 10}, "--batch-size 10 is not divided by --micro-batches 4; choose a multiple"),
-                             ({"batch_size": 10, "micro_batches": None}, "is not divided by --micro-batches 4"),
+        for change, says in (({"batch_size": 10},
+                              "--batch-size 10 is not a multiple of --micro-batches 4; choose a multiple"),
+                             ({"batch_size": 10, "micro_batches": None}, "is not a multiple of --micro-batches 4"),
                              ({"batch_size": 0}, "--batch-size must be >= 1, got 0")):
             with self.subTest(says), self.assertRaisesRegex(ValueError, re.escape(says)):
                 _hetu.check_training_options({**whole, **change})
-        with self.assertRaisesRegex(ValueError, "--backward and --input-grad or --weight-grad exclude each other"):
+        with self.assertRaisesRegex(ValueError, "--backward can't be combined with --input-grad or --weight-grad"):
             options.check("plan", {"backward": 1, "input_grad": 2})
 
     def test_micro_batches_are_a_number_on_both_sides(self):

@@ -123,8 +123,8 @@ class OtherImages(unittest.TestCase):
         lines = [line for line in said.splitlines() if line.startswith("hetu data check")]
         self.assertEqual(len(lines), 6, said)
         for line, (name, kind) in zip(lines, (("a/1.bmp", "BMP"), ("a/2.tif", "TIFF"), ("a/3.ppm", "PNM")), strict=False):
-            self.assertRegex(line, re.escape(f"{folder}/{name}: a {kind} image needs Hetu's module of OpenCV: ")
-                             + f".*libhetu_opencv.so.*sought from {re.escape(str(alone.parent))}.*"
+            self.assertRegex(line, re.escape(f"{folder}/{name}: a {kind} image needs Hetu's OpenCV module: ")
+                             + f".*libhetu_opencv.so.*searched from {re.escape(str(alone.parent))}.*"
                              + "install libopencv-imgcodecs-dev and configure with -DHETU_OPENCV=ON")
         module = self.root / "lib" / MODULE.name
         module.parent.mkdir()
@@ -141,7 +141,7 @@ class OtherImages(unittest.TestCase):
         shutil.copy(_hetu.__file__, package)
         environment = {**os.environ, "PYTHONPATH": str(package.parent)}
         said = self.said(sys.executable, "-c", READS, folder, status=1, env=environment)
-        self.assertRegex(said.splitlines()[-1], "^NotImplementedError: .*/a/1.bmp: a BMP image needs Hetu's module")
+        self.assertRegex(said.splitlines()[-1], "^NotImplementedError: .*/a/1.bmp: a BMP image needs Hetu's OpenCV module")
 
 
 if __name__ == "__main__":

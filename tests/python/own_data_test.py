@@ -89,12 +89,13 @@ class OwnData(unittest.TestCase):
                 self.assertGreater(losses[0], 0.3)
                 self.assertLess(max(losses[-10:]), 0.01)
                 self.assertLess(max(seen), 0.01)
-                self.assertNotIn("begin with other items", said)
+                self.assertNotIn("read different items", said)
 
     def test_pipelines_that_average_draw_for_themselves(self):
         losses, seen, said = self.train(2, 2, "pipedream", AT_ITS_OWN_PACE, preduce=True)
         self.assertLess(max(losses[-10:] + seen), 0.01)
-        self.assertEqual(said.count("batches: pipelines 0 and 1 begin with other items, and each takes its own"), 1, said)
+        says = "batches: pipelines 0 and 1 read different items, but each takes only its slice of an item"
+        self.assertEqual(said.count(says), 1, said)
 
     def test_validation_where_a_pipeline_may_die(self):
         """Each pipeline validates all rows of an item, one pipeline's rows after the other's."""
@@ -139,7 +140,7 @@ class Alone(unittest.TestCase):
         loader = ht.data.Batches([item, short], batch_size=2).alone(3).loader(1, 0, ["x"])
         self.assertEqual([loader.next()["x"].ravel().tolist() for _ in range(4)], [[0, 1], [2, 3], [4, 5], [0, 1]])
         loader = ht.data.Batches([item], batch_size=2).alone(2).loader(1, 0, ["x"])
-        with self.assertRaisesRegex(Exception, "batches: item 0 of epoch 0 has 6 rows, the global batch is 4"):
+        with self.assertRaisesRegex(Exception, "batches: item 0 of epoch 0 has 6 rows, but the global batch is 4"):
             loader.next()
 
     def test_numpy_is_loaded_where_it_is_used(self):
@@ -194,18 +195,18 @@ class Alone(unittest.TestCase):
 
     def test_elements_that_do_not_fit_are_refused(self):
         for first, then, dtypes, why in [
-            ([0, 2**31], None, {}, "item 0, field 'x': 2147483648 is no int32; -2147483648 to 2147483647 are"),
-            ([0, 1], [0, -(2**40)], {}, "item 1, field 'x': -1099511627776 is no int32"),
+            ([0, 2**31], None, {}, "item 0, field 'x': 2147483648 is out of range for int32, -2147483648 to 2147483647"),
+            ([0, 1], [0, -(2**40)], {}, "item 1, field 'x': -1099511627776 is out of range for int32"),
             ([0, 1], [0.5, 1], {}, r"item 1, field 'x' is float32\[2\], the first item has int32"),
-            ([0.5, 1], None, {"x": "int32"}, "item 0, field 'x': float64 cannot be int32"),
-            ([0.5, 1e300], None, {}, "item 0, field 'x': 1e\\+300 is no float32"),
-            ([2**24 + 1, 0], None, {"x": "float32"}, "item 0, field 'x': 16777217 is no float32"),
-            ([0, 2], None, {"x": "bool"}, "item 0, field 'x': 2 is no bool; 0 to 1 are"),
-            (["a", "b"], None, {}, r"item 0, field 'x' is <U1\[2\]; floats, integers or bools are wanted"),
+            ([0.5, 1], None, {"x": "int32"}, "item 0, field 'x': float64 can't be converted to int32"),
+            ([0.5, 1e300], None, {}, "item 0, field 'x': 1e\\+300 is out of range for float32"),
+            ([2**24 + 1, 0], None, {"x": "float32"}, "item 0, field 'x': 16777217 is out of range for float32"),
+            ([0, 2], None, {"x": "bool"}, "item 0, field 'x': 2 is out of range for bool, 0 to 1"),
+            (["a", "b"], None, {}, r"item 0, field 'x' is <U1\[2\]; expected floats, integers or bools"),
             ([1j, 0], None, {}, "complex128"),
             ([0, 1], None, {"y": "int32"}, r"dtypes names \['y'\]; the fields are x"),
-            ([0, 1], None, {"x": "int64"}, "dtypes has 'int64' for 'x'; float32, int32, bool are taken"),
-            (3, None, {}, "item 0 has a field without rows"),
+            ([0, 1], None, {"x": "int64"}, "dtypes has 'int64' for 'x'; supported: float32, int32, bool"),
+            (3, None, {}, "item 0 has a field without an axis of rows"),
         ]:
             with self.subTest(why=why), self.assertRaisesRegex(ValueError, why):
                 items = [{"x": np.array(x)} for x in (first, then) if x is not None]
@@ -215,10 +216,10 @@ class Alone(unittest.TestCase):
     def test_what_cannot_be_items_is_refused(self):
         row = {"x": np.zeros((2, 1), np.float32)}
         for items, why in [
-            ((row for _ in range(3)), "batches: a generator can be read once only"),
-            (iter([row]), "batches: a list_iterator can be read once only"),
+            ((row for _ in range(3)), "batches: a generator can be read only once"),
+            (iter([row]), "batches: a list_iterator can be read only once"),
             ([(row["x"], row["x"])], "batches: item 0 is a tuple; give a dict"),
-            ([], "batches: there is no item"),
+            ([], "batches: there are no items"),
             ([{"length": row["x"]}], "batches: a field cannot be named 'length'"),
             ([{"loader": row["x"]}], "batches: a field cannot be named 'loader'"),
         ]:
@@ -345,9 +346,9 @@ class Unlike(unittest.TestCase):
     def test_draws_of_pipelines_that_average(self):
         for slices, lengths, wanted in [
             ([[1, 2], [1, 2]], [5, 5], []),
-            ([[1, 2], [3, 4]], [5, 5], ["begin with other items"]),
+            ([[1, 2], [3, 4]], [5, 5], ["read different items"]),
             ([[1, 1], [1, 1]], [5, 5], ["get the same samples"]),
-            ([[1, 2], [3, 1]], [5, 4], ["begin with other", "get the same samples", "has 5 items, of pipeline 1 4"]),
+            ([[1, 2], [3, 1]], [5, 4], ["read different", "get the same samples", "has 5 items, an epoch of pipeline 1 4"]),
             ([[1, 2], [1, 2]], [None, 4], []),
             ([[], []], [None, None], []),
         ]:

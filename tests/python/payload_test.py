@@ -62,10 +62,13 @@ class Payload(unittest.TestCase):
         self.assertIn("meaningless (--payload one-byte:both)", said)
 
     def test_nothing_is_saved_and_what_is_wrong_is_said(self):
-        for more, message in [(["--payload", "one-byte:p2p", "--checkpoint", "saved"], "--checkpoint is refused"),
-                              (["--payload", "one-byte:p2p", "--compare-single"], "--compare-single is refused"),
+        for more, message in [(["--payload", "one-byte:p2p", "--checkpoint", "saved"],
+                               "meaningless results; remove --checkpoint"),
+                              (["--payload", "one-byte:p2p", "--compare-single"],
+                               "meaningless results; remove --compare-single"),
                               (["--payload", "two"], "invalid choice: 'two'"),
-                              (["--payload", "one-byte:both", "--preduce", "--pipeline", "pipedream"], "not of those that")]:
+                              (["--payload", "one-byte:both", "--preduce", "--pipeline", "pipedream"],
+                               "but these average weights")]:
             done = self.start(*more)
             self.assertNotEqual(done.returncode, 0, done.stdout)
             self.assertIn(message, done.stdout + done.stderr)
@@ -81,7 +84,8 @@ class Payload(unittest.TestCase):
         self.assertIn("meaningless (payload one-byte:both)", job.describe())
         step = next(iter(job.run("train", steps=1)))
         self.assertEqual(step.meaningless, "payload one-byte:both")
-        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(ValueError, "takes no checkpoint folder"):
+        says = "weights are meaningless and can't be saved; remove checkpoint"
+        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(ValueError, says):
             list(job.run("train", steps=1, checkpoint=folder))
         with self.assertRaisesRegex(ValueError, "neither saved nor shown"):
             job.weights()

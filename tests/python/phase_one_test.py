@@ -53,7 +53,7 @@ class PhaseOne(unittest.TestCase):
                                        RECIPES / f"phase1_{name}.yml"])
                 self.assertIn(f"{micros} micro-batches of 32 samples, 8192 per step; 7038 steps of {name}\n", said)
                 share = {"lamb": "28.43", "kfac": "8.525"}[name]
-                self.assertIn(f"over 7038 steps (warm-up of {share} %, to the power 0.5 to 0 at step 7038)\n", said)
+                self.assertIn(f"over 7038 steps (warm-up of {share} %, polynomial of power 0.5 to 0 at step 7038)\n", said)
                 columns = re.search("^stage +blocks .*", said, re.MULTILINE).group()
                 self.assertEqual("kfac" in columns, name == "kfac", said)
                 rows = re.findall(r"^(\d+) +\d+ +[\d,]+ .* ([\d.]+) ([GM])iB$", said, re.MULTILINE)
@@ -79,7 +79,7 @@ class PhaseOne(unittest.TestCase):
     def test_what_has_no_plan_is_said(self):
         said = self.run_words([sys.executable, SCRIPT, *self.words, "--plan-only", "--model", "tiny", "--devices",
                                "mine"], 2)
-        self.assertIn("--plan-only: --devices pipe_<pipelines>_<stages> and a method are wanted, got --devices mine", said)
+        self.assertIn("--plan-only needs --devices pipe_<pipelines>_<stages> and a method, got --devices mine", said)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ class WithoutAFlush(TrainCase):
 
     def test_evaluation_wants_a_drained_pipeline(self):
         self.refused((1, 1), *PIPEDREAM, "--no-drain", "--eval-data", self.data, "--steps", 2,
-                     says="--no-drain: an evaluation after each epoch wants a drained pipeline")
+                     says="--no-drain: an evaluation after each epoch needs a drained pipeline")
         done = self.train((1, 2), *PIPEDREAM, "--eval-data", self.data, "--steps", 102)
         self.assertEqual(len(re.findall(r"\d EVAL  loss", done.out)), 2, done.out)
 

@@ -146,7 +146,7 @@ class Bits(unittest.TestCase):
             weight = ht.load(folder)(np.eye(16, dtype=np.float32)).T
             np.testing.assert_allclose(found, x @ weight.T, rtol=1e-5)
             other = ht.ops.linear(hidden, cases.weight("none", 3, 16))
-            with self.assertRaisesRegex(OSError, "has no 'none'; it is of another model"):
+            with self.assertRaisesRegex(OSError, "has no 'none'; the checkpoint belongs to another model"):
                 ht.save(folder, [other], checkpoint=self.folder / "checkpoint")
 
 
@@ -282,16 +282,18 @@ class Refusals(unittest.TestCase):
         other = cases.build()[1]["logits"]
         for call, why in [
             (lambda: job.predict(run="nope"), "no fetches called 'nope'; there are: train, predict, plain, evaluate"),
-            (lambda: job.predict(run="train"), "predict: run 'train' trains; name one without minimize"),
+            (lambda: job.predict(run="train"), "predict: run 'train' trains; choose a list without minimize"),
             (lambda: job.predict(fetches=["nope"]), "predict: run 'predict' does not report 'nope'; it has: maps, hidden"),
             (lambda: job.predict(fetches=[other]), r"predict: run 'predict' does not report Value\(float32\[-1, 3\]\)"),
-            (lambda: job.predict({"z": x}, run="plain"), "run 'plain' reads field 'x', and the data have z"),
+            (lambda: job.predict({"z": x}, run="plain"), "run 'plain' reads field 'x', but the data have only z"),
             (lambda: job.predict({"x": x[:, :1]}, run="plain"),
              r"field 'x' is float32 rows of shape \[1, 5, 4\], the graph reads float32 rows of shape \[2, 5, 4\]"),
-            (lambda: job.predict({"x": x.astype(np.complex64)}, run="plain"), "field 'x': complex64 cannot be float32"),
-            (lambda: job.predict({"x": x, "y": x[:3]}), r"equally many rows, at least one; they have \{'x': 37, 'y': 3\}"),
-            (lambda: job.predict({"x": x[:0]}), "equally many rows, at least one"),
-            (lambda: job.predict(cases.data_of(cases.arrays(), 4)), "the data come in batches of 4, the job is made for 8"),
+            (lambda: job.predict({"x": x.astype(np.complex64)}, run="plain"),
+             "field 'x': complex64 can't be converted to float32"),
+            (lambda: job.predict({"x": x, "y": x[:3]}),
+             r"the same number of rows, at least one; they have \{'x': 37, 'y': 3\}"),
+            (lambda: job.predict({"x": x[:0]}), "the same number of rows, at least one"),
+            (lambda: job.predict(cases.data_of(cases.arrays(), 4)), "the data have batches of 4 samples, the job needs 8"),
             (lambda: job.evaluate(metrics={"a": "nope"}), "evaluate: metric 'a' does not report 'nope'; it has: loss, hits"),
             (lambda: job.evaluate(metrics={"a": ("hits", "nope")}), "metric 'a' does not report 'nope'"),
             (lambda: job.save(self.folder, fetches=["y"], run="evaluate2"), "no fetches called 'evaluate2'"),
@@ -312,8 +314,8 @@ class Refusals(unittest.TestCase):
             (lambda: model(z=x), r"the model reads no field 'z'; it reads 'x' float32\[B, 2, 5, 4\]"),
             (lambda: model(), r"field 'x' is missing; the model reads 'x' float32"),
             (lambda: model(x, x), "give arrays by name: x="),
-            (lambda: model(x.astype(np.complex64)), "field 'x': complex64 cannot be float32"),
-            (lambda: model(x=x[:, 0]), r"field 'x' is float32\[37, 5, 4\], the model reads float32\[B, 2, 5, 4\]"),
+            (lambda: model(x.astype(np.complex64)), "field 'x': complex64 can't be converted to float32"),
+            (lambda: model(x=x[:, 0]), r"field 'x' is float32\[37, 5, 4\], but the model reads float32\[B, 2, 5, 4\]"),
             (lambda: model(x=np.array(["a"] * 37)), "field 'x': <U1 cannot be float32"),
         ]:
             with self.subTest(why=why):
@@ -328,7 +330,8 @@ class Refusals(unittest.TestCase):
                 (lambda: broken.mkdir() or (broken / "manifest.json").write_text("{}"), "not a manifest, or damaged"),
                 (lambda: copy(good, broken, graph=lambda text: text.replace("gelu", "relu")),
                  "graph.txt: its checksum is .*, the manifest states .*; the file is damaged"),
-                (lambda: copy(good, broken, version=2), "a model of version 2, this build reads 1; save it again"),
+                (lambda: copy(good, broken, version=2),
+                 "the model has version 2, but this build reads version 1; save it again"),
                 (lambda: copy(good, broken) or (broken / "graph.txt").unlink(), "graph.txt: cannot be opened"),
                 (lambda: copy(good, broken) or (broken / "stage-0.safetensors").write_bytes(b"12"), "stage-0.safetensors"),
             ]:
@@ -336,7 +339,7 @@ class Refusals(unittest.TestCase):
                 with self.subTest(why=why):
                     self.refused(lambda: ht.load(other), why, OSError)
         self.refused(lambda: ht.load(self.folder / "checkpoint"),
-                     "a checkpoint without a graph, which job.save", OSError)
+                     "this checkpoint has no graph; save the model with job.save", OSError)
         self.refused(lambda: ht.load("/nowhere/at/all"), "/nowhere/at/all: holds no checkpoint", OSError)
         done = subprocess.run([PROGRAM, self.folder / "checkpoint", "1", ".", "."], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr.count("\n")), (4, 1), done.stderr)

@@ -117,14 +117,15 @@ class Averaged(TrainCase):
 
     def test_what_does_not_fit_is_said_in_one_line(self):
         cases = [
-            ((1, 2), (*PREDUCE, "--preduce"), "preduce averages the weights of pipelines, and there is 1"),
+            ((1, 2), (*PREDUCE, "--preduce"), "preduce needs at least 2 pipelines, but the job has 1. Give devices for at least 2"),
             ((2, 1), ("--pipeline", "gpipe", "--preduce"), "'gpipe' sums gradients"),
             ((2, 1), (*PREDUCE, "--preduce", "--sync-period", "0"), "--sync-period must be >= 1, got 0"),
             ((2, 1), (*PREDUCE, "--preduce", "--min-group", "3"), "3"),
             ((2, 1), (*PREDUCE, "--sync-period", "5"), "belongs to --preduce"),
-            ((2, 1), (*PREDUCE, "--adpsgd", "--preduce-weights", "staleness"), "AD-PSGD averages two pipelines alike"),
-            ((2, 1), (*PREDUCE, "--slow", "worker=7,factor=2"), "worker 7, the job has workers 0…1"),
-            ((2, 1), (*PREDUCE, "--slow", "pipeline=2,factor=2"), "pipeline 2, the job has pipelines 0…1"),
+            ((2, 1), (*PREDUCE, "--adpsgd", "--preduce-weights", "staleness"),
+             "AD-PSGD always averages two pipelines"),
+            ((2, 1), (*PREDUCE, "--slow", "worker=7,factor=2"), "there is no worker 7; the job has workers 0…1"),
+            ((2, 1), (*PREDUCE, "--slow", "pipeline=2,factor=2"), "there is no pipeline 2; the job has pipelines 0…1"),
             ((2, 1), (*PREDUCE, "--slow", "factor=2"), "--slow: needs a pipeline or a worker"),
             ((2, 1), (*PREDUCE, "--slow", "host=2,factor=2"), "--slow: unknown 'host'; known: pipeline, worker"),
             ((2, 1), (*PREDUCE, "--hetero", "-1"), "--hetero must be >= 0"),

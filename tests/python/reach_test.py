@@ -168,12 +168,12 @@ class Weights(unittest.TestCase):
         for devices in (None, "threads:1x2"):
             job = build(devices)
             for says, method, asked in (
-                ("gradients: no step was done", "gradients", None),
+                ("gradients: no step has been run yet", "gradients", None),
                 ("weights: the model has no 'w'; it has: block0/w, block0/b", "weights", ["w"]),
-                ("a list of names is wanted, got the text 'w'", "weights", "w"),
+                ("expected a list of names, got the string 'w'", "weights", "w"),
                 ("set_weights: the model has no 'w'", "set_weights", {"w": 1}),
-                ("set_weights: 'block0/w' is [3, 3], given is [3]", "set_weights", {"block0/w": [1, 2, 3]}),
-                ("set_weights: 'block0/b': an array of numbers is wanted", "set_weights", {"block0/b": "abc"}),
+                ("set_weights: 'block0/w' has shape [3, 3], got [3]", "set_weights", {"block0/w": [1, 2, 3]}),
+                ("set_weights: 'block0/b': expected an array of numbers", "set_weights", {"block0/b": "abc"}),
             ):
                 with self.subTest(says, devices=devices), self.assertRaises(ValueError) as caught:
                     getattr(job, method)(asked)
@@ -185,7 +185,7 @@ class Weights(unittest.TestCase):
         job = build("threads:1x2", "pipedream", 1)
         for step in job.run(steps=4):
             if step.index == 0:
-                with self.assertRaisesRegex(ValueError, "a look at weights wants a drained pipeline, and 3 steps"):
+                with self.assertRaisesRegex(ValueError, "reading weights needs a drained pipeline, but 3 steps"):
                     _hetu.weights(job.job.trainers[0], [], job.transport)  # this worker refuses before it contacts any other
 
 
@@ -222,8 +222,8 @@ class Processes(unittest.TestCase):
         self.assertEqual(seen[0][6]["block3/b"], [1, 2, 3])
         for row in seen:
             self.assertEqual(row[5:], seen[0][5:])
-            self.assertRegex(row[4], r"^look\.py:\d+: set_weights: every worker calls it with the same; worker 0 gave "
-                                     r"'block0/b' \(.*\), worker 1 gave 'block0/b' \(")
+            self.assertRegex(row[4], r"^look\.py:\d+: set_weights: every worker must pass the same arguments; worker 0 "
+                                     r"passed 'block0/b' \(.*\), worker 1 passed 'block0/b' \(")
         self.assertEqual(sorted(set(seen[0][3]) | set(seen[1][3])), sorted(seen[0][6]))
         self.assertEqual((seen[0][3], seen[1][3]), (seen[2][3], seen[3][3]))
         self.assertEqual([list(look) for look in seen[0][5]], [[f"block{i}/{n}" for i in range(4) for n in ("w", "b")]] * 3)
@@ -241,7 +241,8 @@ class Processes(unittest.TestCase):
             done = subprocess.run([*HETURUN, "-w", "2", sys.executable, str(script)], capture_output=True, text=True,
                                   timeout=MANY_S, env={**os.environ, "PYTHONPATH": ":".join(sys.path)})
         self.assertEqual(done.returncode, 5, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"alone\.py:6: .*has left the job; all workers call this, after the same step\n")
+        self.assertRegex(done.stderr,
+                         r"alone\.py:6: .*has left the job; all workers must make this call, after the same step\n")
 
 
 class Summaries(unittest.TestCase):
@@ -305,8 +306,8 @@ class Summaries(unittest.TestCase):
 
     def test_what_is_refused(self):
         _, loss = model(1)
-        for says, ask in (("what minimize() returns or an Executor is wanted, got int", lambda: ht.summary(3)),
-                          ("bytes of a job need what minimize() returns", lambda: ht.summary(loss, batch_size=4)),
+        for says, ask in (("the result of minimize() or an Executor, got int", lambda: ht.summary(3)),
+                          ("the bytes of a job depend on the optimizer", lambda: ht.summary(loss, batch_size=4)),
                           ("9 stages", lambda: ht.summary(loss, stages=9))):
             with self.assertRaises(ValueError) as caught:
                 ask()

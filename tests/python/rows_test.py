@@ -317,12 +317,12 @@ class Files(unittest.TestCase):
         (self.folder / "junk.parquet").write_text("hello")
         (self.folder / "short.csv").write_text("a,b\n1,2\n3\n")
         for name, fields, says in (
-            ("t.parquet", None, "column 'city' is string; numbers are wanted"),
+            ("t.parquet", None, "column 'city' is string; expected numbers"),
             ("t.parquet", {"x": "c"}, "there is no column 'c'"),
             ("t.parquet", {"x": "uneven"}, "column 'uneven' has lists of 1 to 3 elements"),
-            ("t.parquet", {"x": ["a", "v"]}, r"field 'x' is made of \['a', 'v'\]; a column, or"),
+            ("t.parquet", {"x": ["a", "v"]}, r"field 'x' is made of \['a', 'v'\]; expected one column, or"),
             ("t.parquet", {"x": []}, r"field 'x' is made of \[\]"),
-            ("t.parquet", ["a", "b"], "fields= names columns by field, such as"),
+            ("t.parquet", ["a", "b"], "fields= must be a dict of columns by field, such as"),
             ("none.parquet", None, "there is no such file"),
             ("junk.parquet", None, "Could not open Parquet input source"),
             ("none.arrow", None, "there is no such file"),
@@ -376,15 +376,17 @@ class Refused(unittest.TestCase):
         x, y = np.ones((5, 2)), np.ones(4)
         arrays, dataset = ht.data.Arrays, ht.data.Dataset
         for says, make in (
-            ("Arrays: fields of one length are wanted, got x of 5 rows, y of 4", lambda: arrays(x=x, y=y, batch_size=1)),
+            ("Arrays: all fields must have the same length, got x of 5 rows, y of 4",
+             lambda: arrays(x=x, y=y, batch_size=1)),
             ("Arrays: no arrays were given", lambda: arrays(batch_size=1)),
             ("Arrays: field 'x' is the single value 3", lambda: arrays(x=3, batch_size=1)),
-            ("Arrays: field 'x' is <U1[1]; numbers are wanted", lambda: arrays(x=["a", "b"], batch_size=1)),
-            ("Arrays: field 'x': 4294967296 is no int32; -2147483648 to 2147483647 are",
+            ("Arrays: field 'x' is <U1[1]; expected numbers", lambda: arrays(x=["a", "b"], batch_size=1)),
+            ("Arrays: field 'x': 4294967296 is out of range for int32, -2147483648 to 2147483647",
              lambda: arrays(x=np.array([0, 2**32]), batch_size=1, shuffle=False, augment=lambda b, _: {"x": [0, 2**32]})),
             ("Arrays: there are no rows", lambda: arrays(x=np.ones((0, 2)), batch_size=1)),
             ("Arrays: a field cannot be named 'fields'", lambda: arrays(fields=x, batch_size=1)),
-            ("Arrays: augment gave a NoneType", lambda: arrays(x=x, batch_size=1, augment=lambda b, _: None)),
+            ("Arrays: augment must return a dict of arrays by field, got a NoneType",
+             lambda: arrays(x=x, batch_size=1, augment=lambda b, _: None)),
             ("Arrays: 5 rows are fewer than one global batch, 2 pipelines x 3; choose a smaller batch_size",
              lambda: arrays(x=x, batch_size=3).loader(2, 0, ["x"])),
             ("Dataset: a generator has no __len__", lambda: dataset((i for i in "a"), 1)),

@@ -80,9 +80,9 @@ class Clicks(unittest.TestCase):
         make(self.root / "a", "--kind criteo --train 20 --val 100 --days 1")
         train = str(self.root / "a" / "train")
         for path, options, kind, says in (
-            (train, {"hash_size": 0}, ValueError, "a hash size of 0 does not do: 1 to 82595524 rows"),
+            (train, {"hash_size": 0}, ValueError, "hash size 0 is out of range; use 1 to 82595524 rows"),
             (train, {"batch_size": 0}, ValueError, "batch_size must be a whole number >= 1"),
-            (train, {"max_rows": -1}, ValueError, "at most -1 rows"),
+            (train, {"max_rows": -1}, ValueError, r"the limit of rows must be 0 \(no limit\) or more, got -1"),
             (str(self.root / "b"), {}, OSError, "b: no such file or folder"),
             (str(self.root / "a"), {}, OSError, "a: has no click logs; expected day_0, day_1, …, or"),
         ):

@@ -196,7 +196,7 @@ class Sample(unittest.TestCase):
 
     def test_what_cannot_be_made_is_refused_in_a_line(self):
         for arguments, words in (
-            ([str(self.folder)], "exists and is no empty folder"),
+            ([str(self.folder)], "exists and is not an empty folder"),
             (["x", "--rows", "2", "--shards", "3"], "each shard needs a row"),
             (["x", "--sequence-length", "8"], "--sequence-length >= 16"),
         ):

@@ -48,7 +48,7 @@ class Plans(unittest.TestCase):
             self.assertEqual(value, expected["ranked"][0][name])
         pairs = schedule.ranked(stages=4, micro_batches=[4], methods=["chimera"])[0]
         self.assertEqual(pairs, {"method": "chimera", "with_recompute": False, "pairs": 2, "concat": "direct"})
-        with self.assertRaisesRegex(ValueError, "no method comes into question: dualpipe takes an even M"):
+        with self.assertRaisesRegex(ValueError, "no method is possible: dualpipe takes an even M"):
             schedule.ranked(stages=4, micro_batches=[4], methods=["dualpipe"])
 
     def test_options_have_the_command_lines_names(self):
@@ -86,7 +86,7 @@ class Plans(unittest.TestCase):
         for kind in ("PUSH", "PULL"):
             self.assertEqual(sum(e["kind"] == kind for e in events), 2 * 4 * 6)
         self.assertIn("0PUSH", schedule.lower(wave, sync_method="hetpipe").rows[0])
-        for options, why in (({"sync_method": "allreduce"}, "'hetpipe' on 2 pipelines has versions by waves"),
+        for options, why in (({"sync_method": "allreduce"}, "'hetpipe' on 2 pipelines has weight versions by waves"),
                              ({"staleness": -2}, "staleness must be")):
             with self.assertRaisesRegex(ValueError, why):
                 schedule.simulate(wave, pipelines=2, **options)

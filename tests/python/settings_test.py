@@ -30,7 +30,7 @@ def job(**options):
 
 class Words(unittest.TestCase):
     def test_ways_to_average(self):
-        for how, says in ((Averaging(method="gossip"), "unknown way to average 'gossip'; known: preduce, adpsgd"),
+        for how, says in ((Averaging(method="gossip"), "unknown averaging method 'gossip'; known: preduce, adpsgd"),
                           (Averaging(weights="stale"), "unknown weighting 'stale'; known: uniform, staleness"),
                           (Averaging(), "there is 1")):
             with self.assertRaisesRegex(ValueError, says):

@@ -40,8 +40,8 @@ class StateDType(TrainCase):
 
     def test_the_other_dtype_goes_on(self):
         """One line reports the conversion. The first loss equals that of the saved run, and the next ones are near."""
-        for saved, here, says in (("float32", "bf16", "with optimizer states of float32 rounded to the nearest to bf16"),
-                                  ("bf16", "float32", "with optimizer states of bf16 widened exactly to float32")):
+        for saved, here, says in (("float32", "bf16", "with float32 optimizer states rounded to the nearest bf16"),
+                                  ("bf16", "float32", "with bf16 optimizer states widened exactly to float32")):
             with self.subTest(saved=saved):
                 folder, other = self.folder / saved, self.folder / f"{saved}-whole"
                 whole = self.train((1, 1), "--state-dtype", saved, "--steps", 6, "--checkpoint", other)
@@ -71,9 +71,9 @@ class StateDType(TrainCase):
 
     def test_what_is_refused(self):
         self.refused((1, 1), *NARROW, "--optimizer", "sgd", "--steps", 1,
-                     says="--state-dtype bf16: sgd keeps nothing beside a weight: leave it out")
+                     says="--state-dtype bf16 needs an optimizer with states, but sgd has none. Leave --state-dtype bf16 out")
         self.refused((2, 1), *NARROW, "--sync-method", "ps", "--steps", 1,
-                     says="--state-dtype bf16: parameter servers keep what the optimizer remembers, in float32")
+                     says="--state-dtype bf16 needs updates by the workers, but parameter servers run the optimizer")
         done = self.run_job((1, 1), "--state-dtype", "half", "--steps", 1)
         self.assertNotEqual(done.code, 0, str(done))
         self.assertRegex(done.words()[-1], "float32'?, '?bf16")  # newer versions of Python write no quotes

@@ -83,9 +83,9 @@ class SyncPs(TrainCase):
     def test_what_does_not_fit(self):
         for options, says in (
             (("--pipeline", "hetpipe"), "--sync-method ps .*'hetpipe' pushes waves"),
-            (("--pipeline", "pipedream"), "--sync-method ps .*'pipedream' updates after backwards, without one"),
+            (("--pipeline", "pipedream"), "--sync-method ps .*'pipedream' updates after its backwards, without a flush"),
             (("--pipeline", "chimera"), "'chimera' has several stages on a worker"),
-            (("--pipeline", "1f1b", "--optimizer", "lamb"), "lamb goes by the norm of whole parameters"),
+            (("--pipeline", "1f1b", "--optimizer", "lamb"), "--sync-method ps needs an optimizer that takes no norm of a parameter, but lamb does"),
             (("--pipeline", "1f1b", "--staleness", -2), "--staleness.*-2"),
         ):
             with self.subTest(options=options):
@@ -93,7 +93,7 @@ class SyncPs(TrainCase):
         wrong = ("--pipeline", "1f1b", "--sync-method", "psr", "--steps", 2)
         self.refused((2, 2), *wrong, says="--sync-method.*'psr'.*allreduce'?, '?ps")
         self.refused((2, 1), *PS, "--pipeline", "pipedream", "--preduce", "--steps", 2,
-                     says="'pipedream' updates after backwards")
+                     says="'pipedream' updates after its backwards")
 
 
 if __name__ == "__main__":

@@ -274,7 +274,7 @@ def bad(pipelines):
             raise AssertionError(f"nothing said '{text}'")
 
     x = torch.ones(ROWS, WIDTH)
-    refuses(lambda: pipe_of(Averaging("adpsgd", weights="staleness")), "weights by staleness are partial reduce's")
+    refuses(lambda: pipe_of(Averaging("adpsgd", weights="staleness")), "weights by staleness are for preduce")
     refuses(lambda: pipe_of(schedule="chimera"), "of a pipeline, which would meet others each: choose a schedule")
     refuses(lambda: pipe_of(tied=[("0.weight", "3.weight")]), "one parameter on workers 0 and 1 of a pipeline")
     refuses(lambda: pipe_of(dtype=torch.float64), "'0.weight' is float64" if pipe_row() == 0 else "'2.weight' is float64")

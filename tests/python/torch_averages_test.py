@@ -77,7 +77,7 @@ class Averages(unittest.TestCase):
 
         cases = [
             (made("preduce"), "preduce averages the weights of pipelines, and there is 1: say pipelines=2"),
-            (made("gossip"), "unknown way to average 'gossip'; known: preduce, adpsgd, adpsgd-lockstep"),
+            (made("gossip"), "unknown averaging method 'gossip'; known: preduce, adpsgd, adpsgd-lockstep"),
             (made(3), "averaging=3: a hetu.averaging.Averaging is wanted"),
             (lambda: made(None)().run(3, torch.optim.SGD([torch.ones(1)], lr=1)), "say averaging= where they shall average"),
         ]

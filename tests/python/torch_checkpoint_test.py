@@ -150,7 +150,7 @@ class Commit(CheckpointCase):
         self.assertIn("saved", job.stdout.readline())
         self.assertIn("saved", job.stdout.readline())
         pipe, optimizer = self.made(norms=False)
-        self.refused(r"process \d+ on host .* saves there", lambda: pipe.save(self.folder, optimizer))
+        self.refused(r"process \d+ on host .* is saving there", lambda: pipe.save(self.folder, optimizer))
         Path(self.folder, "end").touch()
         self.assertEqual(job.wait(120), 0, job.stderr.read())
         for pipe_end in (job.stdout, job.stderr):

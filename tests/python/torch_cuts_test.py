@@ -117,7 +117,8 @@ class Cuts(unittest.TestCase):
         self.assertEqual((costs[1].kept_bytes, costs[3].kept_bytes, costs[1].out_bytes), (128, 300 * 128, 128))
         self.assertTrue(all(p.grad is None for piece in model for p in piece.parameters()))
         for call, text in ((lambda: hetu.torch.cut_by_time(model, loss, x, x, 3, most_bytes=1000), "no cut into 3 stages"),
-                           (lambda: hetu.torch.cut_by_time(model, loss, x, x, 6), "6 stages of a model of 5 piece")):
+                           (lambda: hetu.torch.cut_by_time(model, loss, x, x, 6),
+                            "cannot cut a model into 6 stages, because it has 5 piece")):
             with self.assertRaisesRegex(ValueError, text):
                 call()
 

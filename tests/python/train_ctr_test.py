@@ -123,11 +123,11 @@ class Tables(CtrCase):
         self.assertEqual(left["lazy"], left["cut"])
         differing = {name for (name, _), crc in left["eager"].items() if left["lazy"][name, _] != crc}
         self.assertIn("embedding.weight", differing)
-        self.refused((1, 1), "--optimizer", "lamb", "--lazy-rows", says="LAMB: lazy_rows does not go with")
+        self.refused((1, 1), "--optimizer", "lamb", "--lazy-rows", says="LAMB: lazy_rows is not supported")
         self.refused((1, 1), "--optimizer", "adam", "--lazy-rows", "--dense-tables",
                      says="lazy_rows goes by the rows of a table's gradient, and dense_tables wants it whole")
         self.refused((2, 1), "--optimizer", "adam", "--lazy-rows", "--pipeline", "dp", "--sync-method", "ps",
-                     says="lazy_rows is of workers' own updates, and with --sync-method ps servers make them")
+                     says="--sync-method ps needs updates of whole tables, but lazy_rows updates only rows that were read")
 
 
 class Options(CtrCase):
@@ -136,9 +136,9 @@ class Options(CtrCase):
             (("--model", "deepfm"), "invalid choice: 'deepfm'", 2),
             (("--hash-size", 0), "--hash-size must be >= 1, got 0", 2),
             (("--embedding-width", -1), "--embedding-width must be >= 1, got -1", 2),
-            (("--hash-size", 1 << 28), "a hash size of 268435456 does not do: 1 to 82595524 rows", 2),
-            (("--hidden", "32,x"), "argument --hidden: '32,x' is no list of layer sizes; write 256,128,64", 2),
-            (("--hidden", "32,0"), "'32,0' is no list of layer sizes", 2),
+            (("--hash-size", 1 << 28), "hash size 268435456 is out of range; use 1 to 82595524 rows", 2),
+            (("--hidden", "32,x"), "argument --hidden: '32,x' is not a list of layer sizes; write 256,128,64", 2),
+            (("--hidden", "32,0"), "'32,0' is not a list of layer sizes", 2),
             (("--max-rows", -1), "--max-rows must be >= 0, got -1", 2),
             (("--warmup-steps", -1), "--warmup-steps must be >= 0, got -1", 2),
             (("--batch-size", 4096), "the training data has 2048 rows, fewer than one batch of 1 pipelines x 4096", 2),

@@ -87,7 +87,7 @@ class TrainGpt(unittest.TestCase):
         for says, options in (
             ("text 'none': no such file or folder", ["--data", "none"]),
             ("text '.*': 3 tokens are fewer than one row of 33", ["--data", self.folder / "short.txt"]),
-            ("Gpt: the data has 99 tokens per row, the model 32 positions", ["--length", 99]),
+            ("Gpt: the data has 99 tokens per row, but the model only 32 positions", ["--length", 99]),
             ("model 'big' is neither one of gpt2, .* nor a JSON file", ["--model", "big"]),
             ("rope_scaling has rotary positions of the type 'yarn', which Hetu does not compute; expected one of default, ",
              ["--family", "llama", "--model", self.folder / "scaled.json"]),

@@ -89,13 +89,13 @@ class Alone(ResNetCase):
         whole, parts = self.folder / "whole", self.folder / "parts"
         self.train((1, 1), "--steps", 5, "--checkpoint", whole)
         first = self.train((1, 1), "--steps", 2, "--checkpoint", parts, "--name", "parts", "--points-every", 1)
-        self.assertIn("warning: this run ends inside the warm-up: 2 of 4 updates, which reach 0.005, 50 % of 0.01; ",
+        self.assertIn("warning: this run ends during the warm-up: 2 of 4 updates reach a rate of 0.005, 50 % of 0.01; ",
                       first.out)
         self.assertIn(" (--warmup-epochs)\n", first.out)
         self.assertIn("Training 2 steps; an epoch is 4 steps\n", first.out)
         shutil.copytree(parts, self.folder / "two")
         again = self.train((1, 1), "--steps", 5, "--checkpoint", parts, "--resume", "--name", "parts", "--points-every", 1)
-        self.assertIn("Going on to step 5; an epoch is 4 steps\n", again.out)
+        self.assertIn("Continuing to step 5; an epoch is 4 steps\n", again.out)
         self.assertNotIn("warning", again.out)
         self.assertEqual(checksums(parts), checksums(whole))
         # As after a kill at step 5, where the checkpoint of step 2 is the newest: no point is in the files twice.

@@ -180,7 +180,7 @@ class Shrink(TrainCase):
             self.check_whole(folder)
 
     def test_what_cannot_shrink_is_said_in_one_line(self):
-        self.refused((2, 1), *WORDS, "--steps", 2, says="only pipelines that average weights")
+        self.refused((2, 1), *WORDS, "--steps", 2, says="only a job whose pipelines average weights")
         self.refused((2, 1), *WORDS, "--preduce", "--sync-period", 0, "--steps", 2, says="--sync-period must be >= 1, got 0")
 
 

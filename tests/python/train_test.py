@@ -172,7 +172,7 @@ class Asked(TrainCase):
                 self.assertEqual(code, 0, out + err)
                 self.assertIn(f"Stopped as asked after {steps} steps; saved in {folder}", out)
                 self.assertEqual(manifest_of(folder)[1]["step"], steps)
-                self.assertIn("once more ends", err)
+                self.assertIn("a second SIGINT ends", err)
 
     def test_control_c_where_nothing_is_saved(self):
         for grid in [(1, 1), (1, 2)]:
@@ -285,13 +285,14 @@ class Tool(TrainCase):
         self.assertIn("only in the first", self.hetu("diff", first, second, code=1))
         self.assertIn("holds a checkpoint already", self.hetu("import", file, "-o", second, code=2))
         on = self.train((1, 1), "--steps", 1, "--checkpoint", second, "--resume", "--seed", 9)
-        self.assertIn("at step 0, with imported weights and optimizer states of zero", on.out)
+        self.assertIn("at step 0, with imported weights and zeroed optimizer states", on.out)
         self.assertLess(on.losses[0], done.losses[0])
         self.train((1, 1), "--steps", 2, "--checkpoint", third, "--seed", 6)
         self.assertRegex(self.hetu("diff", first, third, code=1), r"0 of 234 tensors equal, bit for bit; largest difference")
         self.model.write_text(self.model.read_text().replace('"intermediate_size": 64', '"intermediate_size": 48'))
         self.refused((1, 2), "--steps", 3, "--checkpoint", first, "--resume", status=4,
-                     says=r"'bert.encoder.layer.\d.intermediate.dense.weight' is \[64, 32\], the model wants \[48, 32\]")
+                     says=r"'bert.encoder.layer.\d.intermediate.dense.weight' is \[64, 32\], but the model expects "
+                          r"\[48, 32\]")
         self.hetu("diff", first, self.folder / "nowhere", code=2)
 
 

@@ -93,10 +93,10 @@ class Vocabularies(unittest.TestCase):
         expected = [2, 3, 9, 0] * 500
         for more, says in (({}, ""),
                            ({"truncation": TRUNCATION},
-                            "truncation to 16 tokens that the file stores are not applied to text"),
-                           ({"padding": PADDING}, "padding that the file stores are not applied to text"),
+                            "not applied to text, although set in the file: truncation to 16 tokens"),
+                           ({"padding": PADDING}, "not applied to text, although set in the file: padding"),
                            ({"truncation": TRUNCATION, "padding": PADDING},
-                            "truncation to 16 tokens and padding that the file stores are not applied to text")):
+                            "not applied to text, although set in the file: truncation to 16 tokens and padding")):
             with self.subTest(says):
                 vocabulary, said = self.read(spec(**more))
                 self.assertEqual(said, f"vocabulary '{self.file}': {says}\n" if says else "")
@@ -110,7 +110,7 @@ class Vocabularies(unittest.TestCase):
                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
                  "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
         vocabulary, said = self.read(spec(model=model))
-        self.assertIn("random merges (dropout 0.5) that the file stores are not applied to text", said)
+        self.assertIn("not applied to text, although set in the file: random merges (dropout 0.5)", said)
         for _ in range(20):
             self.assertEqual(vocabulary.encode(b"ab ab ab ab").tolist(), [2, 2, 2, 2])
 
@@ -161,7 +161,7 @@ class Vocabularies(unittest.TestCase):
             self.file.write_bytes(content)
             with self.subTest(content), self.assertRaises(ValueError) as caught:
                 ht.text.Vocabulary(str(self.file))
-            self.assertIn("no tokenizer.json of Hugging Face's tokenizers", str(caught.exception))
+            self.assertIn("not a tokenizer.json of Hugging Face's tokenizers", str(caught.exception))
             self.assertNotIn("\n", str(caught.exception))
 
     @unittest.skipIf(tokenizers is None, "the stand-in has no templates; tokenizers is not installed here")

@@ -103,8 +103,8 @@ class Weights(unittest.TestCase):
         loss = self.loss()
         loaded = self.load(str(self.file), missing=["head.*"], extra="pooler.*")
         self.assertEqual((loaded.missing, loaded.extra), (["head.weight", "head.bias"], ["pooler.weight"]))
-        self.assertIn("3 of the model's 5 tensors taken; start anew: head.weight, head.bias; not used of the file: "
-                      "pooler.weight", str(loaded))
+        self.assertIn("3 of the model's 5 tensors taken; not in the file, so initialized: head.weight, head.bias; not used "
+                      "from the file: pooler.weight", str(loaded))
         self.check(loss, {f"body.{name}": weights[name] for name in BODY})
 
     def test_a_file_with_a_first_part_more(self):
@@ -139,12 +139,12 @@ class Weights(unittest.TestCase):
         """An extra tensor stays extra, whatever its values. A tied tensor with other values is refused."""
         weights = drawn(WHOLE)
         self.loss()
-        self.refused("holds what the model has not: adapter.weight",
+        self.refused("has tensors beyond the model's: adapter.weight",
                      {**weights, "adapter.weight": weights["body.fc.weight"]})
         self.loss(tied=True)
         self.refused("are both the model's 'body.emb.weight', but differ", weights)
         weights["head.weight"] = weights["body.emb.weight"]
-        self.refused("holds what the model has not: other.weight", {**weights, "other.weight": weights["body.emb.weight"]})
+        self.refused("has tensors beyond the model's: other.weight", {**weights, "other.weight": weights["body.emb.weight"]})
 
     def test_known_models_know_their_ties(self):
         """The heads of GPT-2 and Llama, and BERT's decoder, are tied under their names in Hugging Face's files."""
@@ -261,13 +261,13 @@ class Weights(unittest.TestCase):
         self.check(loss, weights)
         write(self.file, {**weights, "h.0.attn.bias": np.ones(4)})  # a layer's bias
         self.loss()
-        self.refused("holds what the model has not: h.0.attn.bias", str(self.file))
+        self.refused("has tensors beyond the model's: h.0.attn.bias", str(self.file))
         write(self.file, {**weights, "more": (np.ones((3, 4), np.uint8), "U8")})
         self.loss()
         self.assertEqual(self.load(str(self.file), extra="more").extra, ["more"])
         write(self.file, {**weights, "head.bias": (np.ones(3, np.uint8), "U8")})
         self.loss()
-        with self.assertRaisesRegex(OSError, "tensor 'head.bias' is U8; weights are float32, float16 or bfloat16"):
+        with self.assertRaisesRegex(OSError, "tensor 'head.bias' is U8; weights must be float32, float16 or bfloat16"):
             ht.load_weights(str(self.file))
 
     def test_an_exported_checkpoint_comes_back(self):
@@ -303,11 +303,11 @@ class Weights(unittest.TestCase):
         both = {**drawn({"LayerNorm.gamma": (4,), "LayerNorm.weight": (4,)}), **weights}
         self.loss()
         self.refused("load_weights: has no tensor for the model's head.weight, head.bias; missing=['head.weight'], a list "
-                     "of names and patterns, lets that be", body)
-        self.refused("holds what the model has not: cls.bias; extra=['cls.bias']", {**weights, "cls.bias": np.ones(3)})
-        self.refused("'head.bias' is [4], and the model's 'head.bias' is [3]; missing=['head.bias'] lets it start anew",
+                     "of names and patterns, allows that", body)
+        self.refused("has tensors beyond the model's: cls.bias; extra=['cls.bias']", {**weights, "cls.bias": np.ones(3)})
+        self.refused("'head.bias' is [4], but the model's 'head.bias' is [3]; missing=['head.bias'] initializes it instead",
                      wide)
-        self.refused("'head.bias' is <U1; floats are wanted", {**weights, "head.bias": np.array("a")})
+        self.refused("'head.bias' is <U1; expected floats", {**weights, "head.bias": np.array("a")})
         self.refused("tensors 'head.weight' and 'x.head.weight' are both the model's 'head.weight', but differ",
                      {**weights, "x.head.weight": weights["head.weight"] + 1})
         ht.new_graph()
@@ -315,7 +315,7 @@ class Weights(unittest.TestCase):
         self.refused("the graph has no parameters yet; call the model first", weights)
         loss = self.loss()
         self.started(loss)
-        self.refused("the graph has gone to an Executor", weights)
+        self.refused("an Executor already uses the graph", weights)
         ht.new_graph()
         nn.ModuleDict({"LayerNorm": nn.LayerNorm(4)}).LayerNorm(ht.placeholder("x", "float32", [ht.BATCH, 4]))
         write(self.file, {n: w for n, w in both.items() if n.startswith("LayerNorm")})

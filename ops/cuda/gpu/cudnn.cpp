@@ -46,7 +46,7 @@ void check(cudnnStatus_t status, const char* what) {
 }
 
 CudnnDescriptor::CudnnDescriptor(cudnnBackendDescriptorType_t type) {
-  check(cudnn()->create_descriptor(type, &it_), "a descriptor");
+  check(cudnn()->create_descriptor(type, &it_), "creating a descriptor");
 }
 
 CudnnDescriptor::~CudnnDescriptor() {
@@ -58,7 +58,7 @@ void CudnnDescriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttribut
                           std::int64_t count, const void* values) {
   const cudnnStatus_t status = cudnn()->set_attribute(it_, name, type, count, values);
   if (status != CUDNN_STATUS_SUCCESS)
-    fail(Code::Internal, "cuDNN: attribute {} failed: {}", static_cast<int>(name),
+    fail(Code::Internal, "cuDNN: setting attribute {} failed: {}", static_cast<int>(name),
          cudnn()->error_string(status));
 }
 

@@ -27,11 +27,11 @@ cudnnHandle_t handle() {
   const KernelContext& with = kernel_context();
   if (!with.convolver) {
     cudnnHandle_t made = nullptr;
-    check(cudnn()->create(&made), "its start");
+    check(cudnn()->create(&made), "creating the handle");
     with.convolver = std::shared_ptr<void>(made, [](void* it) {
       static_cast<void>(cudnn()->destroy(static_cast<cudnnHandle_t>(it)));
     });
-    check(cudnn()->set_stream(made, static_cast<cudaStream_t>(with.stream)), "its stream");
+    check(cudnn()->set_stream(made, static_cast<cudaStream_t>(with.stream)), "setting the stream");
   }
   return static_cast<cudnnHandle_t>(with.convolver.get());
 }
@@ -116,12 +116,12 @@ bool is_allowed(const CudnnDescriptor& config, bool float32) {
   std::int64_t count = 0;
   check(cudnn()->get_attribute(config.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
                                CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &to),
-        "an engine");
+        "reading an engine");
   std::vector<cudnnBackendNumericalNote_t> notes(CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   check(cudnn()->get_attribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count,
                                notes.data()),
-        "notes on an engine");
+        "reading the notes of an engine");
   notes.resize(static_cast<std::size_t>(count));
   return std::all_of(notes.begin(), notes.end(),
                      [&](auto note) { return is_allowed(note, float32, kernel_context().tf32); });
@@ -144,7 +144,7 @@ std::vector<CudnnDescriptor> configs_of(const CudnnDescriptor& graph, cudnnBacke
     to.push_back(configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
   check(cudnn()->get_attribute(guess.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count, to.data()),
-        "a guess");
+        "reading the suggested engines");
   while (static_cast<std::int64_t>(configs.size()) > count) configs.pop_back();
   return configs;
 }
@@ -153,7 +153,7 @@ std::int64_t workspace_of(const CudnnDescriptor& plan) {
   std::int64_t bytes = 0, count = 0;
   check(cudnn()->get_attribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                CUDNN_TYPE_INT64, 1, &count, &bytes),
-        "the size of a workspace");
+        "reading the size of the workspace");
   return bytes;
 }
 
@@ -209,7 +209,8 @@ bool CudnnConv::there(bool warns) const {
   if (!plan_->asked) {
     plan_->ask();
     if (!plan_->plan && warns)
-      log(Level::Warning, "convolution '{}': cuDNN has no plan for it here; an own kernel runs it",
+      log(Level::Warning,
+          "convolution '{}': cuDNN has no plan for it on this GPU; Hetu's own kernel runs instead",
           plan_->task.node);
   }
   return plan_->plan.has_value();

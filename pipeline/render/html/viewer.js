@@ -1,18 +1,19 @@
-// Draws the events in DATA on a canvas: one time axis for all row sets, zoom and pan along it, a card for the
-// instruction under the pointer. Everything shown was computed before: times, inputs, shares, where a block stands in its
-// row. Times are in DATA.unit; y, h and accents in hundredths of a row's main lane.
+// Draws the events in DATA on a canvas. All row sets share one time axis, which can be zoomed and
+// moved. A card shows the instruction under the pointer. The page computes no times, inputs or
+// shares: all of them are in DATA, as is the position of each block in its row. Times are in
+// DATA.unit. `y`, `h` and `accent` are in hundredths of a row's main lane.
 'use strict';
 (() => {
 const $ = id => document.getElementById(id);
 const canvas = $('plot'), card = $('card'), pen = canvas.getContext('2d');
 const kLeft = 96, kRight = 112, kMostHeight = 16000;
 const span = DATA.span || 1;
-let from = 0, to = span;       // the part of the axis in view
+let from = 0, to = span;       // visible part of the axis
 let rows = [];                 // {set, worker, top, height}, top to bottom
 let width = 0, height = 0, lane = 24, colours = {}, patterns = new Map();
 let hovered = null, pinned = false, drag = null, queued = false;
 
-// ---- what stands in the data
+// ---- access to the data
 
 const number = x => String(Math.round(x * 1e6) / 1e6);
 const time = x => `${number(x)} ${DATA.unit}`;
@@ -26,7 +27,7 @@ for (const set of DATA.sets) {
   set.rows.forEach((row, w) => {
     set.workerOf.fill(w, row.from, row.to);
     row.order = Array.from({length: row.to - row.from}, (_, k) => row.from + k).sort((a, b) => set.start[a] - set.start[b]);
-    let latest = -Infinity;  // so that the events in view are found by halving
+    let latest = -Infinity;  // running maximum of the ends, for the binary search in inView
     row.latest = row.order.map(i => latest = Math.max(latest, end(set, i)));
   });
   set.outputs = new Map();
@@ -39,7 +40,7 @@ for (const set of DATA.sets) {
   });
 }
 
-/// The first place in a rising list whose value is at least x.
+/// Returns the first index of an ascending list whose value is at least x.
 function place(list, x) {
   let low = 0, high = list.length;
   while (low < high) {
@@ -57,7 +58,7 @@ function* inView(set, row, a, b) {
   }
 }
 
-// ---- where things stand
+// ---- layout
 
 function layOut() {
   const count = DATA.sets.reduce((n, set) => n + set.rows.length, 0);
@@ -339,9 +340,9 @@ function fillCard({set, i}) {
   line(`${number(set.start[i])} to ${time(end(set, i))}, takes ${time(set.length[i])}`);
   if (!DATA.knowsInputs) return;
   const inputs = set.inputs[i] || [];
-  line(inputs.length ? 'inputs:' : 'no inputs but its place in the row');
+  line(inputs.length ? 'inputs:' : 'no inputs except its position in the row');
   for (const of of inputs.slice(0, 12)) {
-    if (typeof of !== 'number') { line(`${of}, outside the picture`, 'in'); continue; }
+    if (typeof of !== 'number') { line(`${of}, not in the figure`, 'in'); continue; }
     line(`${cell(set, of)} of worker ${set.workerOf[of]}, ${number(set.start[of])} to ${time(end(set, of))}`, 'in');
   }
   if (inputs.length > 12) line(`and ${inputs.length - 12} more`, 'in');
@@ -404,7 +405,8 @@ for (const name of ['pointerup', 'pointercancel']) {
   canvas.addEventListener(name, e => {
     touches.delete(e.pointerId);
     canvas.classList.remove('dragged');
-    if (drag && !drag.moved && name === 'pointerup') {  // a click keeps the card until the next one
+    // A click keeps the card open until the next click.
+    if (drag && !drag.moved && name === 'pointerup') {
       pinned = false;
       hover(e.offsetX, e.offsetY, e.clientX, e.clientY);
       pinned = hovered !== null;
@@ -435,7 +437,7 @@ $('in').onclick = () => zoom(0.6, kLeft + plotWidth() / 2);
 $('out').onclick = () => zoom(1 / 0.6, kLeft + plotWidth() / 2);
 $('all').onclick = () => show(0, span);
 
-// ---- light and dark, the key, the start
+// ---- themes, legend, start
 
 function dress(theme) {
   document.documentElement.dataset.theme = theme;
@@ -474,7 +476,8 @@ DATA.marks.forEach((mark, k) => {
   $('marks').append(item);
 });
 
-// For scripts that drive the page: the part of the axis in view, and where an event stands on the screen.
+// For scripts that control the page: the visible part of the axis, and the position of an event on
+// the screen.
 window.hetu = {
   view: () => ({from, to}),
   find: (number, worker, name) => {

@@ -77,11 +77,11 @@ class Checkpoints:
             raise ValueError(f"{self.folder} is the checkpoint of one step; give the folder that holds it: {place.parent}")
         while not place.exists():
             if place.is_symlink():
-                raise OSError(f"{self.folder}: no checkpoints can be saved there: {place} links to {os.readlink(place)}, "
-                              "which is not there; make that folder, or remove the link")
+                raise OSError(f"{self.folder}: checkpoints can't be saved there: {place} links to {os.readlink(place)}, "
+                              "which does not exist; create that folder, or remove the link")
             place = place.parent
         if not place.is_dir() or not os.access(place, os.W_OK):
-            raise OSError(f"{self.folder}: no checkpoints can be saved there: {place} is no folder that may be written")
+            raise OSError(f"{self.folder}: checkpoints can't be saved there: {place} is not a writable folder")
 
     def _run(self) -> dict[str, Any]:
         e = self.executor
@@ -129,7 +129,7 @@ class Checkpoints:
         if place:
             e.seek(place)
         if e.is_chief:
-            imported = ", with imported weights and optimizer states of zero"
+            imported = ", with imported weights and zeroed optimizer states"
             print(f"Resumed from {self.folder} at step {step}{imported if run.get('weights_only') else self._states(run)}",
                   flush=True)
 
@@ -138,8 +138,8 @@ class Checkpoints:
         saved, here = run.get("state_dtype", "float32"), self.executor.job.state_dtype
         if saved == here:
             return ""
-        how = "rounded to the nearest" if here == "bf16" else "widened exactly"
-        return f", with optimizer states of {saved} {how} to {here}"
+        how = "rounded to the nearest" if here == "bf16" else "widened exactly to"
+        return f", with {saved} optimizer states {how} {here}"
 
     def _compare(self, run: dict[str, Any]) -> None:
         """Checks the properties that a resumed run must share with the saved one. Numbers of stages, pipelines and

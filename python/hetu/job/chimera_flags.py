@@ -29,36 +29,36 @@ def add_also(parser: Parser) -> None:
     for ours, theirs in ALSO.items():
         parser.also(ours, theirs)
     same = ", ".join(f"{theirs} = {ours}" for ours, theirs in ALSO.items())
-    parser.epilog = textwrap.fill(f"Names of Chimera's main_bert.py for flags above: {same}. - and _ are the same.", 100,
+    parser.epilog = textwrap.fill(f"Names of Chimera's main_bert.py for flags above: {same}. Flags accept _ for -.", 100,
                                   break_on_hyphens=False)
     add = parser.add_argument_group("as in Chimera's main_bert.py").add_argument
     add("--pipeline_method", choices=tuple(METHODS), help="the same as --pipeline; interleave is interleaved-1f1b")
-    add("--num_stages", type=int, help="of the model: the workers lie as --devices pipe_<replicas>_<workers of one>")
-    add("--gradient_accumulation_steps", type=int, help="times num_stages is --micro-batches (default 1)")
-    add("--micro_batch_size", type=int, help="times --micro-batches is --batch-size")
-    add("--num_pipelines", type=int, help="of chimera: directions, two for each of --pairs")
+    add("--num_stages", type=int, help="stages of the model; sets --devices pipe_<replicas>_<workers per replica>")
+    add("--gradient_accumulation_steps", type=int, help="sets --micro-batches to this number times --num_stages (default 1)")
+    add("--micro_batch_size", type=int, help="sets --batch-size to this number times --micro-batches")
+    add("--num_pipelines", type=int, help="chimera: number of directions, which is twice --pairs")
     add("--num_epochs", type=int, help="passes over the data, in place of --steps")
-    add("--do_lower_case", action="store_true", help="text: small letters without accents, as unless --cased")
-    add("--num_workers", type=int, help="threads that make rows of a text, at most")
-    add("--profile", action="store_true", help="8 steps on 10,000 sentences, drawn as bert_prof/NAME.pdf")
+    add("--do_lower_case", action="store_true", help="lower-case a text and remove accents (the default without --cased)")
+    add("--num_workers", type=int, help="maximum number of threads that make rows of a text")
+    add("--profile", action="store_true", help="run 8 steps on 10,000 sentences, and draw them as bert_prof/NAME.pdf")
     add("--log_interval", type=int,
         help="steps between lines `epochE stepS loss = X` (default: none; 100 with --observe_norm)")
-    add("--observe_norm", action="store_true", help="the norm of the gradients in each such line")
+    add("--observe_norm", action="store_true", help="print the norm of the gradients in each such line")
     add_ignored(add)
 
 
 def add_ignored(add: Any) -> None:
     """Adds flags that are accepted for compatibility and have no effect, and one that is rejected."""
-    add("--on_memory", action="store_true", help="taken and not needed: the text is read where it is needed")
-    add("--p2p_backend", default="gloo", help="taken and not needed: HETU_TRANSPORT says how messages go")
-    add("--collective_backend", default="nccl", help="the same")
+    add("--on_memory", action="store_true", help="accepted and ignored: a text is read as it is needed")
+    add("--p2p_backend", default="gloo", help="accepted and ignored: HETU_TRANSPORT chooses the transport")
+    add("--collective_backend", default="nccl", help="accepted and ignored, like --p2p_backend")
     add("--wandb", action="store_true", help="not offered: --log writes a record per step")
 
 
 def refuse_wandb(args: argparse.Namespace) -> None:
     """Throws ValueError if --wandb is given."""
     if args.wandb:
-        raise ValueError("--wandb is not offered; --log FILE.jsonl writes a record per step, runs/ has TensorBoard's")
+        raise ValueError("--wandb is not offered; --log FILE.jsonl writes a record per step, runs/ has TensorBoard scalars")
 
 
 @dataclass(frozen=True)
@@ -79,19 +79,19 @@ def grid_of(num_stages: int, chunks: int) -> Grid:
     workers = int(_hetu.env()["workers"])
     positions, rest = divmod(num_stages, chunks)
     if rest:
-        raise ValueError(f"--num_stages {num_stages} with --chunks {chunks}: each worker of a pipeline has as many")
+        raise ValueError(f"--num_stages {num_stages} must be a multiple of --chunks {chunks}")
     copies, rest = divmod(workers, positions)
     if rest or not copies:
-        of_chunks = f" in --chunks {chunks}" if chunks > 1 else ""
-        raise ValueError(f"{workers} workers make no replicas of {positions}: --num_stages {num_stages}"
-                         f"{of_chunks} needs heturun -w {positions}, or a multiple")
+        of_chunks = f" with --chunks {chunks}" if chunks > 1 else ""
+        raise ValueError(f"{workers} workers can't be divided into pipelines of {positions}: --num_stages {num_stages}"
+                         f"{of_chunks} needs heturun -w {positions} or a multiple")
     return Grid(positions, copies)
 
 
 def pairs_of(num_pipelines: int) -> int:
     """Returns --pairs of chimera. Throws ValueError."""
     if num_pipelines < 2 or num_pipelines % 2:
-        raise ValueError(f"--num_pipelines {num_pipelines}: chimera has two for each pair")
+        raise ValueError(f"--num_pipelines {num_pipelines}: chimera runs two directions per pair, so give an even number")
     return num_pipelines // 2
 
 
@@ -106,7 +106,7 @@ def set_once(args: argparse.Namespace, unless: Any, name: str, value: Any, said:
     """Sets a flag of train_bert.py. Throws ValueError if it already has another value. `unless` is its default."""
     there = getattr(args, name)
     if there not in (unless, value):
-        raise ValueError(f"{said} and --{name.replace('_', '-')} {there} say two things of one; give one of them")
+        raise ValueError(f"{said} and --{name.replace('_', '-')} {there} contradict each other; give only one of them")
     setattr(args, name, value)
 
 
@@ -132,13 +132,13 @@ def take(args: argparse.Namespace, parser: Parser) -> None:
         if args.gradient_accumulation_steps is not None or args.micro_batches is None:
             set_once(args, None, "micro_batches", count, f"--num_stages {args.num_stages} x --gradient_accumulation_steps")
     elif args.gradient_accumulation_steps is not None:
-        raise ValueError("--gradient_accumulation_steps counts in stages: it needs --num_stages (or give --micro-batches)")
+        raise ValueError("--gradient_accumulation_steps multiplies --num_stages: give --num_stages too, or --micro-batches")
     if args.micro_batch_size is not None:
         micros = args.micro_batches or _hetu.default_micro_batches(args.pipeline)
         set_once(args, parser.get_default("batch_size"), "batch_size", args.micro_batch_size * micros,
              f"--micro_batch_size {args.micro_batch_size} x {micros} micro-batches")
     if args.do_lower_case and args.cased:
-        raise ValueError("--do_lower_case and --cased say two things of one; give one of them")
+        raise ValueError("--do_lower_case and --cased contradict each other; give only one of them")
     if args.num_workers is not None:
         args.row_threads = args.num_workers
     if args.observe_norm and args.log_interval is None:

@@ -35,10 +35,11 @@ def layout_of_threads(name: str) -> Layout:
     processes."""
     found = NAME.fullmatch(name)
     if not found:
-        raise DeviceError(f"devices {name}: threads:<pipelines>x<stages> is wanted, such as threads:1x2")
+        raise DeviceError(f"devices {name}: expected threads:<pipelines>x<stages>, such as threads:1x2")
     if _hetu.env()["workers"] > 1:
-        raise DeviceError(f"devices {name}: threads are workers of one process, and heturun has started "
-                          f"{_hetu.env()['workers']}; start the script without it, or choose pipe_{found[1]}_{found[2]}")
+        raise DeviceError(f"devices {name}: all workers are threads of one process, but heturun has started "
+                          f"{_hetu.env()['workers']} processes; start the script without heturun, or choose "
+                          f"pipe_{found[1]}_{found[2]}")
     pipelines, stages = int(found[1]), int(found[2])
     return dataclasses.replace(lay_out(pipelines, stages, [("localhost", pipelines * stages)]), name=name)
 

@@ -25,7 +25,7 @@ class Cuts:
         options.first_block, options.block_times = starts or [], self.block_times
         by = self.partition or "operations"
         told = bool(starts) or by not in ("operations", "times")
-        self.words = "as told" if told else f"by {by} and speed" if self.speed else f"by {by}"
+        self.words = "as given" if told else f"by {by} and speed" if self.speed else f"by {by}"
 
     def describe(self, job: Any, blocks: int) -> str:
         """Returns the blocks per stage as text, separately for pipelines with different cuts. "" for one stage."""

@@ -75,17 +75,17 @@ def unlike(name: str, draws: Mapping[int, Mapping[str, Any]]) -> list[str]:
     (first, own), *others = sorted(draws.items())
     for other, theirs in others:
         if theirs["slices"] != own["slices"]:
-            lines.append(f"{name}: pipelines {first} and {other} begin with other items, and each takes its own slice of "
-                         "its own: a sample may come twice in an epoch, or never; draw them alike, from one seed")
+            lines.append(f"{name}: pipelines {first} and {other} read different items, but each takes only its slice of an "
+                         "item: a sample may occur twice in an epoch, or never; draw the items alike, with one seed")
             break
     for other, theirs in others:
         if own["slices"][first:first + 1] == theirs["slices"][other:other + 1] != []:
-            lines.append(f"{name}: pipelines {first} and {other} get the same samples in the first step; each should have "
-                         "samples of its own: an item holds those of all pipelines")
+            lines.append(f"{name}: pipelines {first} and {other} get the same samples in the first step; each needs "
+                         "samples of its own: an item must hold the samples of all pipelines")
             break
     for other, theirs in others:
         if None not in (own["length"], theirs["length"]) and own["length"] != theirs["length"]:
-            lines.append(f"{name}: an epoch of pipeline {first} has {own['length']} items, of pipeline {other} "
+            lines.append(f"{name}: an epoch of pipeline {first} has {own['length']} items, an epoch of pipeline {other} "
                          f"{theirs['length']}")
             break
     return lines

@@ -118,7 +118,7 @@ class Executor(Predicting, Reach, Planning):
         if averaging and self.layout.replicas:
             raise ValueError(
                 f"{averaging.method} averages whole pipelines, one per column, but the rows of devices differ in length: "
-                f"{', '.join(map(str, self.layout.replicas))}; give each row as many devices"
+                f"{', '.join(map(str, self.layout.replicas))}; give every row the same number of devices"
             )
         env = _hetu.env()
         asked = "auto" if told.get("device") is None else told["device"]
@@ -151,8 +151,8 @@ class Executor(Predicting, Reach, Planning):
                 if schedule.goes_by_costs(method) or own["split_backward"]:
                     own["costs"] = times
                 elif not self.cuts.by_times:
-                    raise ValueError("costs are for pipeline choose, partition times, split_backward, and methods that go "
-                                     f"by them: {', '.join(m['name'] for m in schedule.methods() if m['by_costs'])}")
+                    raise ValueError("costs apply only to pipeline choose, partition times, split_backward, and methods "
+                                     f"that use costs: {', '.join(m['name'] for m in schedule.methods() if m['by_costs'])}")
             options = self._planned(method, micro_batches, own, common)
         self.method, self.micro_batches = options.method, options.micro_batches
         if env["check"]:  # heturun checks the script before it starts workers: nothing of the job may happen yet
@@ -161,7 +161,7 @@ class Executor(Predicting, Reach, Planning):
         payload = told.get("payload") or "whole"
         self.meaningless = "" if payload == "whole" else f"payload {payload}"
         if self.meaningless and compare_single:
-            raise ValueError(f"payload {payload} and compare_single: results of such messages are those of no other run")
+            raise ValueError(f"payload {payload} gives meaningless results, which can't be compared; remove compare_single")
         self.compares = compare_single
         if links:
             self.crew = Crew(self, links, lambda member: member._join(options))
@@ -200,18 +200,18 @@ class Executor(Predicting, Reach, Planning):
     def _check_apart(self, pipelines: int, averaging: Averaging | None) -> None:
         """Throws ValueError unless the job can continue without a pipeline that dies (heturun --on-failure shrink)."""
         if averaging is None:
-            raise ValueError("heturun --on-failure shrink: only pipelines that average weights (--preduce, --adpsgd) go on "
-                             "without one; without it a death ends the job, and --resume continues it")
+            raise ValueError("heturun --on-failure shrink: only a job whose pipelines average weights (--preduce, --adpsgd) "
+                             "can lose one. Leave the flag out; after a failure, --resume continues the job.")
         if pipelines != self.layout.pipelines:
             raise ValueError(f"heturun --pipelines {pipelines}: the device list {self.layout.name} has "
-                             f"{self.layout.pipelines}")
+                             f"{self.layout.pipelines} pipelines")
 
     @staticmethod
     def _one_source(graph: GraphBuilder) -> Data:
         sources = list({id(s): s for s in graph.sources.values()}.values())
         if len(sources) != 1:
-            right = "" if sources else "; data.x of an object of hetu.data is such a value"
-            raise ValueError(f"the graph must read from one data object, it reads from {len(sources)}{right}")
+            right = "" if sources else "; use a field of a data object of hetu.data as input, such as data.x"
+            raise ValueError(f"the graph must read from one data object, but it reads from {len(sources)}{right}")
         return sources[0]
 
     @property
@@ -319,7 +319,7 @@ class Executor(Predicting, Reach, Planning):
         self.stopped = False
         checkpoint, every, keep, resume = saves
         if checkpoint and self.meaningless:
-            raise ValueError(f"{self.meaningless}: the weights of this run mean nothing, so it takes no checkpoint folder")
+            raise ValueError(f"{self.meaningless}: this run's weights are meaningless and can't be saved; remove checkpoint")
         with placed(tables.as_keywords):
             store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
         end = until if until is not None else self.step + (steps or 1)
@@ -353,7 +353,7 @@ class Executor(Predicting, Reach, Planning):
             print(f"compare-single: {self.job.compared}", flush=True)
         if self.loader and self.loader.skipped_rows:
             print(f"worker {self.transport.worker}: {self.loader.skipped_rows} damaged images among those read (and read "
-                  "ahead); others of their classes stood in", flush=True)
+                  "ahead) were replaced by others of their classes", flush=True)
         if self.job.in_first_pipeline:
             for table, counts in self.table_counters.items():
                 print(f"table {table} on servers: {counts.describe()}", flush=True)
@@ -416,8 +416,8 @@ class Executor(Predicting, Reach, Planning):
         own = self.data.batch_size if self.averages and training else samples
         scale = result["loss_scale"] if training and self.job.scales_loss else None
         if scale and result["skipped"] and self.is_chief:
-            print(f"step {result['step']}: gradients leave float16's range at this loss scale: no update; the next step "
-                  f"has a scale of {scale:.7g}", file=sys.stderr, flush=True)
+            print(f"step {result['step']}: gradients exceed float16's range at this loss scale; the update is skipped, "
+                  f"and the next step uses a scale of {scale:.7g}", file=sys.stderr, flush=True)
         found: list[Reported[Any]] = [Reported({fetch: value for fetch, value in result[kind].items() if fetch in names})
                                       for kind in ("scalars", "samples", "sums")]
         return Step(result["step"], found[0], result["gradient_norm"], result["learning_rate"], seconds, samples,

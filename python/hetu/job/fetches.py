@@ -32,9 +32,9 @@ class Fetches:
         trains = self.trains[run]
         given = [name for name, value in (of_validation if trains else of_training).items() if value]
         if given:
-            raise ValueError(f"run '{run}' {'trains' if trains else 'validates'}, and {', '.join(given)} would be ignored")
+            raise ValueError(f"run '{run}' {'trains' if trains else 'validates'}, so {', '.join(given)} would be ignored")
         if not is_whole(of_training["every"], 0):
-            raise ValueError(f"every: a whole number of at least 0 is wanted, got {of_training['every']!r}")
+            raise ValueError(f"every must be a whole number >= 0, got {of_training['every']!r}")
         if (of_training["every"] or of_training["resume"]) and not of_training["checkpoint"]:
             raise ValueError("every and resume need a checkpoint folder (checkpoint=)")
 
@@ -67,24 +67,24 @@ def _check(graph: GraphBuilder, run: str, value: Value, trains: bool) -> None:
     name, op = graph.builder.producer_of(value.number)
     what = f"'{name}' is {value.dtype}{value.shape}"
     if trains and (value.shape or value.dtype != "float32"):
-        raise NotImplementedError(f"fetches '{run}': {what}; a run that trains reports float32 scalars; ask for it in a "
-                                  "list without minimize()")
+        raise NotImplementedError(f"fetches '{run}': {what}, but a run that trains reports only float32 scalars; put it in "
+                                  "a list without minimize()")
     if op in ("parameter", "buffer"):
-        _refuse(run, f"'{name}' is a {op}; a run reports what operators compute of its data")
+        _refuse(run, f"'{name}' is a {op}; a run reports only values that operators compute from the data")
     if not (value.shape and value.shape[0] < 0) and value.dtype not in ("float32", "int32"):
-        _refuse(run, f"{what}; what has no batch axis is summed over micro-batches, as float32 or int32: cast it")
+        _refuse(run, f"{what}; a value without a batch axis is summed over micro-batches, as float32 or int32: cast it")
     if not graph.builder.reads(value.number)[0]:
-        _refuse(run, f"{what}, and nothing of the data leads to it")
+        _refuse(run, f"{what}, and does not depend on the data")
 
 
 def check_length(steps: int | None, until: int | None) -> str:
     """Returns the length of a run as text, as it was given. Throws ValueError."""
     given = {name: value for name, value in (("steps", steps), ("until", until)) if value is not None}
     if len(given) > 1:
-        raise ValueError(f"steps={steps} are so many more, until={until} is how many in all; give one")
+        raise ValueError(f"steps={steps} counts further steps, until={until} counts all steps; give only one of them")
     for name, value in given.items():
         if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name}: a whole number of at least 1 is wanted, got {value!r}")
+            raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
     return "".join(f"{name}={value}" for name, value in given.items()) or "steps=1"
 
 
@@ -96,7 +96,7 @@ def _name_of(graph: GraphBuilder, run: str, value: Value, trains: bool) -> str:
             return name
     name, _ = graph.builder.producer_of(value.number)
     if name in graph.fetches:
-        _refuse(run, f"another value is reported as '{name}'; name the operator otherwise (name=)")
+        _refuse(run, f"another value is reported as '{name}'; give the operator another name (name=)")
     graph.fetch(name, value)
     return name
 
@@ -104,18 +104,18 @@ def _name_of(graph: GraphBuilder, run: str, value: Value, trains: bool) -> str:
 def _train_of(fetches: Mapping[str, Sequence[Value | Train]]) -> Train:
     """Checks the lists, and returns their only minimize() handle. Throws ValueError."""
     if not isinstance(fetches, Mapping) or not fetches:
-        current().refuse("Executor: lists of values by name are wanted, such as {'train': [loss, train]}, got "
+        current().refuse("Executor: expected a dict of lists of values, such as {'train': [loss, train]}, got "
                          f"{fetches!r}")
     handles = []
     for run, items in fetches.items():
         if not isinstance(items, (list, tuple)) or not items:
-            _refuse(run, f"a list of values is wanted, got {items!r}")
+            _refuse(run, f"expected a list of values, got {items!r}")
         for item in items:
             if not isinstance(item, (Value, Train)):
-                _refuse(run, f"{item!r} is neither a value nor what minimize() returns")
+                _refuse(run, f"{item!r} is neither a value nor the result of minimize()")
             handles += [item] if isinstance(item, Train) else []
     if len(handles) != 1:
-        right = "" if handles else "; what only predicts is saved and loaded: hetu.save, hetu.load"
+        right = "" if handles else "; a model that only predicts needs no Executor: use hetu.save and hetu.load"
         current().refuse(f"exactly one minimize() handle is needed among the fetches, got {len(handles)}{right}")
     return handles[0]
 
@@ -135,7 +135,7 @@ def read(fetches: Mapping[str, Sequence[Value | Train]]) -> Fetches:
             if isinstance(item, Train):
                 continue
             if item.graph is not graph:
-                _refuse(run, f"a value of another graph than the one that is trained, {item!r}")
+                _refuse(run, f"{item!r} belongs to another graph than the trained one")
             name = _name_of(graph, run, item, found.trains[run])
             names.append(name)
             if not found.trains[run]:

@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
 
     def add_config(self) -> None:
         """Adds --config: a file of flags."""
-        self.add_argument("--config", metavar="FILE.yml", help="lines of `flag: value`; they override what is typed")
+        self.add_argument("--config", metavar="FILE.yml", help="lines of `flag: value`; they override the command line")
         self.has_config = True
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore
@@ -106,7 +106,7 @@ def read_flags(path: str, parser: Parser) -> dict[str, Any]:
         name, colon, value = (part.strip() for part in text.partition(":"))
         at = f"{path}:{number}"
         if not colon or not value:
-            raise ValueError(f"{at}: '{text}' is no line of `flag: value`")
+            raise ValueError(f"{at}: '{text}' is not a line of the form `flag: value`")
         action = parser.flag_of(name)
         if action is None:
             known = [flag[2:] for flag in parser._option_string_actions if flag.startswith("--")]
@@ -116,7 +116,7 @@ def read_flags(path: str, parser: Parser) -> dict[str, Any]:
             raise ValueError(f"{at}: unknown key '{name}'{f', {near[0]} is one' if near else ''}; keys are this "
                              "script's flags")
         if action.dest in found:
-            raise ValueError(f"{at}: {name} stands in line {lines[action.dest]} already")
+            raise ValueError(f"{at}: {name} is already set in line {lines[action.dest]}")
         found[action.dest], lines[action.dest] = _value(action, name, value.strip("'\""), at), number
     return found
 
@@ -124,13 +124,13 @@ def read_flags(path: str, parser: Parser) -> dict[str, Any]:
 def _value(action: argparse.Action, name: str, value: str, at: str) -> Any:
     if action.nargs == 0:
         if value not in ("true", "True", "false", "False"):
-            raise ValueError(f"{at}: {name} is true or false, got {value}")
+            raise ValueError(f"{at}: {name} must be true or false, got {value}")
         return (value in ("true", "True")) == bool(getattr(action, "const", True))
     kind: Any = action.type or str
     try:
         made = kind(value)
     except ValueError:
-        raise ValueError(f"{at}: {name}: {value} is no {kind.__name__}") from None
+        raise ValueError(f"{at}: {name}: {value} is not a valid {kind.__name__}") from None
     if action.choices and made not in action.choices:
-        raise ValueError(f"{at}: {name} is one of {', '.join(map(str, action.choices))}, got {value}")
+        raise ValueError(f"{at}: {name} must be one of {', '.join(map(str, action.choices))}, got {value}")
     return [made] if isinstance(action.default, list) else made

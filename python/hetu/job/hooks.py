@@ -77,12 +77,12 @@ class Hooks:
 
     def __init__(self, job: Executor, hooks: Sequence[Any], epoch_steps: int | None) -> None:
         if callable(hooks) or not isinstance(hooks, (list, tuple)):
-            refuse(f"hooks: a list is wanted, got {kind_of(hooks)}")
+            refuse(f"hooks must be a list, got {kind_of(hooks)}")
         for hook in hooks:
             if isinstance(hook, type):
                 refuse(f"hooks: {hook.__name__} is a class; give an object of it, {hook.__name__}(…)")
             if not callable(hook) and not any(hasattr(hook, moment) for moment in MOMENTS):
-                refuse(f"hooks: {hook!r} has none of {', '.join(MOMENTS)}, and is no function of (job, step)")
+                refuse(f"hooks: {hook!r} has none of the methods {', '.join(MOMENTS)}, and is not a function of (job, step)")
             for moment, inputs in MOMENTS.items():
                 if hasattr(hook, moment):
                     check_takes(f"hooks: {type(hook).__name__}.{moment}", getattr(hook, moment), *inputs)

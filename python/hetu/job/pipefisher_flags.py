@@ -12,11 +12,10 @@ from hetu.job.flags import Parser
 # Train_bert.py's flags -> second names with the same meaning.
 ALSO = {"--clip-norm": "--max_grad_norm", "--max-rows": "--subset_size"}
 NOT_OFFERED = {
-    "lars": "--optimizer lamb has its trust ratio, with moments",
-    "weight_scaling": "weights are what the optimizer makes them; of its ways to steps of a weight's own size --optimizer "
-                      "lamb is one",
-    "record_ngd": "--optimizer kfac --fill after has the work behind the step, and --trace FILE records it",
-    "ngd_schedule_path": "--fill best places the work itself, and proves it; hetu fill writes PipeFisher's orders",
+    "lars": "use --optimizer lamb, which has the same trust ratio, and moments",
+    "weight_scaling": "Hetu does not rescale weights; --optimizer lamb scales each update by the norm of its weight",
+    "record_ngd": "use --optimizer kfac --fill after, which does the work after the step, and --trace FILE",
+    "ngd_schedule_path": "use --fill best, which places the work itself; hetu fill writes PipeFisher's orders",
 }
 
 
@@ -25,19 +24,20 @@ def add(parser: Parser) -> None:
     for ours, theirs in ALSO.items():
         parser.also(ours, theirs)
     same = ", ".join(f"{theirs} = {ours}" for ours, theirs in ALSO.items())
-    parser.epilog = f"{parser.epilog}\nOf PipeFisher's main_bert_simple.py: {same}."
+    parser.epilog = f"{parser.epilog}\nNames of PipeFisher's main_bert_simple.py: {same}."
     flag = parser.add_argument_group("as in PipeFisher's main_bert_simple.py").add_argument
     flag("--adam", action="store_true", help="the same as --optimizer adam")
     flag("--sgd", action="store_true", help="the same as --optimizer momentum")
     flag("--ngd_training", action="store_true", help="the same as --optimizer kfac --inner momentum")
-    flag("--ngd_with_lamb", action="store_true", help="of --ngd_training: --inner lamb")
-    flag("--ngd_with_adam", action="store_true", help="of --ngd_training: --inner adam")
-    flag("--ngd_learning_rate", type=float, metavar="R", help="of --ngd_training: --learning-rate, of all weights")
-    flag("--ngd_momentum", type=float, metavar="M", help="of --ngd_training: --momentum")
-    flag("--ngd_max_grad_norm", type=float, metavar="NORM", help="of --ngd_training: --clip-norm")
+    flag("--ngd_with_lamb", action="store_true", help="with --ngd_training: the same as --inner lamb")
+    flag("--ngd_with_adam", action="store_true", help="with --ngd_training: the same as --inner adam")
+    flag("--ngd_learning_rate", type=float, metavar="R",
+         help="with --ngd_training: the same as --learning-rate, for all weights")
+    flag("--ngd_momentum", type=float, metavar="M", help="with --ngd_training: the same as --momentum")
+    flag("--ngd_max_grad_norm", type=float, metavar="NORM", help="with --ngd_training: the same as --clip-norm")
     for name in NOT_OFFERED:
         takes: dict[str, Any] = {"metavar": "FILE"} if name.endswith("_path") else {"action": "store_true"}
-        flag(f"--{name}", help="not offered, and says why", **takes)
+        flag(f"--{name}", help="not offered: the error names the replacement", **takes)
 
 
 def take(args: argparse.Namespace, parser: Parser) -> None:
@@ -56,7 +56,7 @@ def take(args: argparse.Namespace, parser: Parser) -> None:
         kind = inner[0] if inner else args.inner or "momentum"
         chimera_flags.set_once(args, None, "inner", kind, f"--ngd_with_{kind}")
     if len(inner) > 1:
-        raise ValueError("--ngd_with_lamb and --ngd_with_adam say two things of one; give one of them")
+        raise ValueError("--ngd_with_lamb and --ngd_with_adam contradict each other; give only one of them")
     for theirs, ours in (("ngd_learning_rate", "learning_rate"), ("ngd_max_grad_norm", "clip_norm"),
                          ("ngd_momentum", "momentum")):
         told = getattr(args, theirs)

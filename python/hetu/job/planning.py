@@ -58,7 +58,7 @@ class Planning:
         """Returns the options of a job by the first method in the ranking of `hetu choose` whose compiled stages keep to
         the memory limit. The chief prints the choice."""
         if costs is None:
-            raise ValueError("pipeline choose needs costs: a file of them, or the trace of a run (--costs FILE)")
+            raise ValueError("pipeline choose needs costs: a cost file or the trace of a run (--costs FILE)")
         micro_batches = micro_batches or _hetu.default_micro_batches("choose")
         limit = _hetu.TrainingOptions({"memory_limit": common.get("memory_limit")}).memory_limit
         text = f"{limit / 1024}KiB" if limit else None
@@ -70,11 +70,11 @@ class Planning:
             options = self._planned(method, micro_batches, {**best, "costs": costs, "memory_limit": text}, common)
             peak = self._peak_bytes(options) if limit else 0
             if self.is_chief:
-                over = f" needs {peak} bytes in a worker, over the limit of {limit}; going on to the next"
+                over = f" needs {peak} bytes in a worker, over the limit of {limit}; trying the next method"
                 print(f"pipeline choose:{name}{over if peak > limit else ''}", flush=True)
             if peak <= limit:
                 return options
-        raise ValueError(f"pipeline choose: no method keeps to {limit} bytes per worker; use more stages or smaller "
+        raise ValueError(f"pipeline choose: no method fits into {limit} bytes per worker; use more stages or smaller "
                          "micro-batches")
 
     def _peak_bytes(self, options: Any) -> int:

@@ -55,7 +55,7 @@ class Predicting:
         """
         run, names = self._predicted("predict", run, fetches)
         found = self._arrays(names, list(self._forward(run, names, self._data_of(data), None)))
-        return found[names[0]] if len(names) == 1 else Reported(found, "job.predict gave")
+        return found[names[0]] if len(names) == 1 else Reported(found, "job.predict returned")
 
     def evaluate(
         self, data: Rows | None = None, run: str | None = None, metrics: Mapping[str, Metric] | None = None
@@ -73,7 +73,8 @@ class Predicting:
         train.
         """
         if metrics is not None and not isinstance(metrics, Mapping):
-            current().refuse(f"evaluate: metrics are wanted by name, such as {{'accuracy': 'hits'}}, got {kind_of(metrics)}")
+            current().refuse("evaluate: metrics must be a dict by name, such as {'accuracy': 'hits'}, got "
+                             f"{kind_of(metrics)}")
         metrics = dict(metrics or {})
         run = self._run_of("evaluate", run, ("evaluate", "validate"), list(self.fetches.names))
         arrays = [name for name in self.fetches.names[run] if name in self.fetches.per_sample]
@@ -83,7 +84,7 @@ class Predicting:
         counts = {name: count for name, count in self.fetches.counts.items() if name in scalars}
         wanted = list(dict.fromkeys([*scalars, *counts.values(), *arrays]))
         if not wanted:
-            current().refuse(f"evaluate: run '{run}' has no scalar; give metrics= of its values per sample")
+            current().refuse(f"evaluate: run '{run}' has no scalar; give metrics= that use its values per sample")
         for name, metric in metrics.items():
             if callable(metric):
                 check_takes(f"evaluate: metric '{name}'", metric, *arrays)
@@ -98,7 +99,8 @@ class Predicting:
                 try:
                     found[name] = float(measured)
                 except (TypeError, ValueError):
-                    current().refuse(f"evaluate: metric '{name}' gave {kind_of(measured).split(',')[0]}; a number is wanted")
+                    current().refuse(f"evaluate: metric '{name}' must return a number, got "
+                                     f"{kind_of(measured).split(',')[0]}")
             else:
                 above, below = (metric, None) if isinstance(metric, str) else metric
                 found[name] = _quotient(_sum(above, steps), _sum(below, steps) if below else sum(s.samples for s in steps))
@@ -141,11 +143,11 @@ class Predicting:
         if run is None:
             run = next((name for name in preferred if name in still), still[0] if len(still) == 1 else None)
         if run is None:
-            current().refuse(f"{what}: run= says which list of the Executor is meant; it has "
+            current().refuse(f"{what}: choose a list of the Executor with run=; it has "
                              f"{', '.join(self.fetches.trains)}")
         self.fetches.check_run(run)
         if self.fetches.trains[run]:
-            current().refuse(f"{what}: run '{run}' trains; name one without minimize()")
+            current().refuse(f"{what}: run '{run}' trains; choose a list without minimize()")
         return run
 
     def _known(self, what: str, value: Value | str, names: list[str]) -> str:
@@ -172,12 +174,12 @@ class Predicting:
         if isinstance(data, Data):
             return data
         if not isinstance(data, Mapping):
-            current().refuse(f"arrays by field are wanted, such as {{'{self.data.fields[0][0]}': rows}}, or a data object "
-                             f"of hetu.data; got {kind_of(data).split(',')[0]}")
+            current().refuse(f"expected a dict of arrays by field, such as {{'{self.data.fields[0][0]}': rows}}, or a data "
+                             f"object of hetu.data; got {kind_of(data).split(',')[0]}")
         data = {name: as_array("arrays", name, array) for name, array in data.items()}
         rows = {name: len(array) if array.ndim else 0 for name, array in data.items()}
         if len(set(rows.values())) != 1 or 0 in rows.values():
-            current().refuse(f"the arrays must have equally many rows, at least one; they have {rows}")
+            current().refuse(f"the arrays must have the same number of rows, at least one; they have {rows}")
         each = self.data.batch_size * self.layout.pipelines
         count = next(iter(rows.values()))
         items = [{name: array[row:row + each] for name, array in data.items()} for row in range(0, count, each)]
@@ -213,14 +215,14 @@ class Predicting:
                     self._end_early(run, done)
                     return
         if once and not done:
-            current().refuse(f"run '{run}': the data have no row")
+            current().refuse(f"run '{run}': the data have no rows")
 
     def _end_early(self, run: str, batches: int) -> None:
         """Ends an evaluation after all workers have agreed. In a hook, the hook ends too, because it expects the results of
         all batches."""
         text = f"Run '{run}' ended after {batches} batches, as asked"
         if self.draws.executor.is_chief:
-            print(text if self.in_hooks else f"{text}: its results are of these batches alone", flush=True)
+            print(text if self.in_hooks else f"{text}: its results cover only these batches", flush=True)
         if self.in_hooks:
             raise stop.Stopping(text)
 
@@ -234,7 +236,7 @@ class Predicting:
         given, trained = ({name: (dtype, shape) for name, dtype, shape in d.fields} for d in (data, self.data))
         for name in wanted:
             if name not in given:
-                current().refuse(f"run '{run}' reads field '{name}', and the data have {', '.join(given)}")
+                current().refuse(f"run '{run}' reads field '{name}', but the data have only {', '.join(given)}")
             if given[name] != trained[name]:
                 current().refuse(f"run '{run}': field '{name}' is {given[name][0]} rows of shape {given[name][1]}, the "
                                  f"graph reads {trained[name][0]} rows of shape {trained[name][1]}")
@@ -244,7 +246,7 @@ class Predicting:
             except ValueError as error:
                 current().refuse(f"run '{run}': {error}")
         if data.batch_size != self.data.batch_size:
-            current().refuse(f"run '{run}': the data come in batches of {data.batch_size}, the job is made for "
+            current().refuse(f"run '{run}': the data have batches of {data.batch_size} samples, the job needs "
                              f"{self.data.batch_size}")
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def _together(text: str) -> str:
     """Adds a hint to the error of a worker that waits for another one, which did not make the call."""
-    return text + ("; all workers call this, after the same step" if "has left the job" in text else "")
+    return text + ("; all workers must make this call, after the same step" if "has left the job" in text else "")
 
 
 class Reach:
@@ -56,7 +56,8 @@ class Reach:
         Only norms are sent."""
         with placed(_together):
             found = _hetu.gradient_norms(self.job.trainers[0], self.transport)
-        return Reported({name: found[name] for name, _ in self.graph.parameters if name in found}, "job.gradient_norms gave")
+        return Reported({name: found[name] for name, _ in self.graph.parameters if name in found},
+                        "job.gradient_norms returned")
 
     def set_weights(self, values: Mapping[str, Any]) -> None:
         """Replaces weights and buffers by arrays, by name. Other tensors, optimizer states and the step stay unchanged.
@@ -66,20 +67,20 @@ class Reach:
 
         arrays = {}
         if not isinstance(values, Mapping):
-            refuse(f"set_weights: arrays by name are wanted, such as {{'{self.graph.parameters[0][0]}': array}}, got "
-                   f"{kind_of(values).split(',')[0]}")
+            refuse(f"set_weights: expected a dict of arrays by name, such as {{'{self.graph.parameters[0][0]}': array}}, "
+                   f"got {kind_of(values).split(',')[0]}")
         for name, value in values.items():
             array = np.asarray(value)
             if array.dtype.kind not in "fiu":
-                refuse(f"set_weights: '{name}': an array of numbers is wanted, got {array.dtype}")
+                refuse(f"set_weights: '{name}': expected an array of numbers, got {array.dtype}")
             arrays[name] = np.ascontiguousarray(array, np.float32).reshape(array.shape)
         with placed(_together):
             _hetu.set_weights(self.job.trainers, arrays, self.transport)
 
     def _look(self, gather: Any, mine: Any, state: str, names: Sequence[str] | None, own: bool) -> dict[str, numpy.ndarray]:
         if isinstance(names, str):
-            refuse(f"a list of names is wanted, got the text {names!r}")
-        says = f"job.{'gradients' if state else 'weights'} gave"
+            refuse(f"expected a list of names, got the string {names!r}")
+        says = f"job.{'gradients' if state else 'weights'} returned"
         if not own:
             with placed(_together):
                 found = gather(self.job.trainers[0], list(names or []), self.transport)

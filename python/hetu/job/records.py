@@ -21,7 +21,7 @@ def _step_of(line: bytes, is_csv: bool) -> int | None:
         first = line.split(b",", 1)[0]
         return None if first == b"step" else int(first)
     except (ValueError, TypeError, KeyError):
-        raise ValueError(f"{line[:60]!r} is no record of a step") from None
+        raise ValueError(f"{line[:60]!r} is not the record of a step") from None
 
 
 def bytes_before(log: bytes, step: int, is_csv: bool = False) -> int:
@@ -66,7 +66,7 @@ class Records:
         try:
             os.truncate(path, bytes_before(path.read_bytes(), step, self.is_csv))
         except ValueError as error:
-            raise ValueError(f"{self.called}{path}: {error}; name the file that the resumed run wrote, or a new one"
+            raise ValueError(f"{self.called}{path}: {error}; give the file that the resumed run wrote, or a new one"
                              ) from None
         self._goes_on = False
 
@@ -81,8 +81,8 @@ class Records:
         if not self._names:
             self._names, text = names, _row(names)
         if self._names != names:
-            raise ValueError(f"{self.called}{self.file.name}: its columns are {', '.join(self._names)}, this run has "
-                             f"{', '.join(names)}; name a new file")
+            raise ValueError(f"{self.called}{self.file.name}: its columns are {', '.join(self._names)}, but this run has "
+                             f"{', '.join(names)}; give a new file")
         return text + _row(list(record.values()))
 
     def write(self, step: Step) -> None:

@@ -75,8 +75,8 @@ class Step:
         def __getattr__(self, name: str) -> NoReturn:
             if name[:1] == "_" or "sums" not in self.__dict__:
                 raise AttributeError(f"Step has no attribute '{name}'")
-            raise of_script(AttributeError(f"{place()}Step has no '{name}'; what its list reports is step['{name}']: "
-                                           f"{near(name, self._known())}"))
+            raise of_script(AttributeError(f"{place()}Step has no attribute '{name}'; read reported values as "
+                                           f"step['{name}']; {near(name, self._known())}"))
 
     def _known(self) -> list[str]:
         return [*self.scalars, *self.samples_of, *self.sums]
@@ -128,5 +128,5 @@ class Steps(Iterator[Step]):
     def __del__(self) -> None:
         if getattr(self, "_called", ""):
             with contextlib.suppress(AttributeError, ValueError):  # the process is ending, and its streams are closed
-                print(f"{self._called} was asked for no step, so none was made: for step in job.run(…), or list(job.run(…))",
+                print(f"{self._called} made no step, as none was requested: for step in job.run(…), or list(job.run(…))",
                       file=sys.stderr, flush=True)

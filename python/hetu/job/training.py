@@ -29,7 +29,7 @@ def fields() -> list[options.Field]:
 def _optimizer_fields() -> list[options.Field]:
     """Returns the options of optimizers that every script offers: kind, rate and others. LAMB clips gradients by default."""
     of_lamb = options.table("lamb")
-    clip = dataclasses.replace(of_lamb["clip_norm"], otherwise=f"0; of lamb {of_lamb['clip_norm'].default:g}")
+    clip = dataclasses.replace(of_lamb["clip_norm"], otherwise=f"0; for lamb {of_lamb['clip_norm'].default:g}")
     lazy = options.table("adam")["lazy_rows"]
     return [of_lamb["kind"], options.table("rate")["base"], of_lamb["weight_decay"], clip, lazy]
 
@@ -49,40 +49,40 @@ def add_options(parser: Parser) -> None:
     kinds = next(action for action in parser._actions if action.dest == "optimizer")
     kinds.choices = [*(kinds.choices or ()), "kfac"]
     for beta in ("beta1", "beta2"):
-        add(f"--{beta}", type=float, metavar="B", help=f"of adam, amsgrad, adamw, lamb, bertadam (default "
+        add(f"--{beta}", type=float, metavar="B", help=f"for adam, amsgrad, adamw, lamb, bertadam (default "
                                                        f"{options.table('lamb')[beta].default:g})")
-    add("--momentum", type=float, metavar="M", help="of momentum and nesterov (default "
+    add("--momentum", type=float, metavar="M", help="for momentum and nesterov (default "
                                                     f"{options.table('momentum')['momentum'].default:g})")
-    add("--inner", choices=tuple(optim.KINDS), help="of kfac: what takes the gradients it has multiplied (default lamb)")
+    add("--inner", choices=tuple(optim.KINDS), help="kfac: optimizer that applies preconditioned gradients (default lamb)")
     options.add_flags(parser, _kfac_fields(), [field.name for field in _kfac_fields()])
-    add("--kfac-largest", type=int, metavar="N", help="of kfac: weights with a side above it go without (default 4096)")
-    add("--kfac-except", metavar="TEXT,…", help="of kfac: weights with one of these in their names go without (default: "
-                                                "those of heads, as the script has it)")
+    add("--kfac-largest", type=int, metavar="N", help="kfac: exclude weights with a dimension above N (default 4096)")
+    add("--kfac-except", metavar="TEXT,…", help="kfac: exclude weights whose names contain one of these texts (default: "
+                                                "the heads of the script's model)")
     add("--pipeline", default="pipedream", metavar="NAME|FILE|MODULE:FUNCTION",
-        help="a method of `hetu schedule --help`, or dp; a plan's CSV or JSON file; or a function of stages and "
-             "micro_batches that returns rows of action strings; or choose, the best by --costs (default %(default)s)")
+        help="a method of `hetu schedule --help`, or dp; a plan's CSV or JSON file; a function of stages and micro_batches "
+             "that returns rows of action strings; or choose: the fastest method by --costs (default %(default)s)")
     add("--costs", metavar="FILE",
-        help="times of stages, or the trace of a run with such micro-batches, for --pipeline choose, --partition times and "
-             "methods that go by costs: zb-1p, zb-2p, auto (default there: the operations of the model's blocks)")
+        help="stage times, or the trace of a run with micro-batches of the same size; for --pipeline choose, --partition "
+             "times and the methods zb-1p, zb-2p and auto (default for these methods: the operations of the model's blocks)")
     options.add_flags(parser, fields(), executor.PLANNING)
     add("--wave", type=int, metavar="N",
-        help="micro-batches of a wave of hetpipe, which is a step: each updates alone, and all together go to the parameter "
-             "servers; the same as --micro-batches")
+        help="hetpipe: micro-batches per wave (a wave is a step): each updates the worker's weights, and the parameter "
+             "servers receive the sum of the wave; the same as --micro-batches")
     averaging.add_options(parser)
     add("--name", default="", help="TensorBoard scalars go to runs/NAME (default: the start time)")
     add("--points-every", type=int, default=10, metavar="N",
-        help="steps between TensorBoard's points of loss, rate, gradient norm and speed; 0 = none (default %(default)s)")
-    add("--devices", default=None, help="a list of device_list.py, or pipe_<pipelines>_<stages>")
-    add("--log", metavar="FILE", help="a record per step: JSON lines, or CSV where the name ends in .csv")
-    add("--checkpoint", metavar="DIR", help="save here; a folder that holds one already needs --resume")
+        help="steps between TensorBoard points (loss, rate, gradient norm, speed); 0 = none (default %(default)s)")
+    add("--devices", default=None, help="a device list of device_list.py, or pipe_<pipelines>_<stages>")
+    add("--log", metavar="FILE", help="write a record per step: JSON lines, or CSV if the name ends in .csv")
+    add("--checkpoint", metavar="DIR", help="folder for checkpoints; if it already holds one, --resume is required")
     add("--save-every", type=int, default=0, metavar="N", help="steps between checkpoints; 0 = at the end only (default)")
     add("--keep", type=int, default=inspect.signature(executor.Executor.run).parameters["keep"].default,
-        help="newest checkpoints that are kept (default %(default)s)")
-    add("--resume", action="store_true", help="go on from the newest checkpoint of --checkpoint")
-    add("--no-drain", action="store_true", help="a method without a flush (pipedream) runs on over the ends of epochs")
+        help="number of newest checkpoints to keep (default %(default)s)")
+    add("--resume", action="store_true", help="continue from the newest checkpoint of --checkpoint")
+    add("--no-drain", action="store_true", help="don't drain a method without a flush (pipedream) at the end of epochs")
     add("--compare-single", action="store_true",
-        help="do every step in one process beside it; the first tensor that differs is named, and ends the job")
-    add("--trace", metavar="FILE.json", help="write what happened beside what was planned; opens in Perfetto")
+        help="also do every step in one process; the first tensor that differs is reported and ends the job")
+    add("--trace", metavar="FILE.json", help="write measured and planned events; opens in Perfetto")
     parser.add_config()
 
 
@@ -103,7 +103,7 @@ def check(args: argparse.Namespace, evaluates: bool = False) -> None:
         raise ValueError(f"--points-every must be >= 0, got {args.points_every}")
     _check_job(args)
     if args.no_drain and evaluates:
-        raise ValueError("--no-drain: an evaluation after each epoch wants a drained pipeline; leave --no-drain out")
+        raise ValueError("--no-drain: an evaluation after each epoch needs a drained pipeline; leave --no-drain out")
     if args.resume and not args.checkpoint:
         raise ValueError("--resume needs --checkpoint DIR")
 
@@ -135,7 +135,7 @@ def _check_payload(args: argparse.Namespace) -> None:
     rejected."""
     for name in ("checkpoint", "compare_single", "resume"):
         if getattr(args, name):
-            raise ValueError(f"--payload {args.payload}: results mean nothing, so --{name.replace('_', '-')} is refused")
+            raise ValueError(f"--payload {args.payload}: meaningless results; remove --{name.replace('_', '-')}")
     sys.stdout = Labelled(sys.stdout, f"meaningless (--payload {args.payload}): ")  # type: ignore[assignment]
 
 
@@ -146,7 +146,8 @@ def _take_wave(args: argparse.Namespace) -> None:
     if args.pipeline != "hetpipe":
         raise ValueError(f"--wave belongs to --pipeline hetpipe, and the pipeline is {args.pipeline}")
     if args.micro_batches not in (None, args.wave):
-        raise ValueError(f"--wave {args.wave} and --micro-batches {args.micro_batches} say the same of hetpipe; give one")
+        raise ValueError(f"--wave {args.wave} and --micro-batches {args.micro_batches} set the same number of hetpipe; give "
+                         "only one of them")
     args.micro_batches = args.wave
 
 
@@ -243,7 +244,7 @@ def announce(args: argparse.Namespace, job: executor.Executor, epoch_steps: int)
         print(warning, flush=True)
     print(job.describe(), flush=True)
     whole, rest = divmod(args.steps, epoch_steps)
-    to = f"Going on to step {args.steps}" if args.resume else f"Training {args.steps} steps"
+    to = f"Continuing to step {args.steps}" if args.resume else f"Training {args.steps} steps"
     print(f"{to}; an epoch is {epoch_steps} steps" if rest or args.resume else
           f"Training {whole} epoch, each epoch runs {epoch_steps} iteration", flush=True)
 

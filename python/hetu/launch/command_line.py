@@ -17,36 +17,35 @@ from hetu.launch.services import Servers
 HELP = """\
 heturun [flags] command...
 
-Starts the command once per worker under Open MPI, hands on what the workers write, and exits with the status of the
-first worker that fails (128 + signal for a kill, 5 where Open MPI can not start in it), 0 if all succeed. Standard
-input of workers is empty. What heturun itself says goes to standard error, and nothing of it to standard output.
+Starts the command once per worker under Open MPI, and passes on the workers' output. The exit status is 0 if all
+workers succeed, else the status of the first worker that fails (128 + signal if it is killed, 5 if Open MPI can't start
+in it). Standard input of workers is empty. heturun's own messages go to standard error.
 
-  -c, --config FILE     cluster file; also found among the shipped ones (config/NAME.yml)
-  -w, --workers N       N workers on this host; only without -c. Without both, inside a Slurm allocation: its hosts,
-                        a worker for each task
-  -s, --servers N       N parameter servers on this host, or over the hosts of the Slurm allocation, for workers that ask
-                        (hetpipe, --sync-method ps): a process starts when one does; only without -c (default 1)
+  -c, --config FILE     cluster file; a path, or one of the installed files (config/NAME.yml)
+  -w, --workers N       N workers on this host; only without -c. Inside a Slurm allocation, the default without -c
+                        and -w is one worker per task, on the allocation's hosts
+  -s, --servers N       N parameter servers on this host, or on the hosts of the Slurm allocation; only without -c
+                        (default 1). Their processes start when a worker needs them (hetpipe, --sync-method ps)
   -i, --identify KEY    ssh key for the other hosts
-      --server-log DIR  keep the logs, from which a server that was killed goes on, below DIR, where there is to be room for
-                        six times the bytes of all tables; they end with the job (default: in the temporary folder)
+      --server-log DIR  folder for the logs from which a killed server restarts (default: the temporary folder). It
+                        needs space for six times the bytes of all tables. The logs are deleted when the job ends
       --no-server-restart
                         keep no log, and end the job when a server is killed
       --on-failure HOW  end (default): the death of any worker ends the job; shrink: a job that averages weights
-                        in groups (--preduce, --adpsgd) goes on without the pipeline of that worker
-      --pipelines N     how many pipelines the workers are, with --on-failure shrink (default: as --devices in the
-                        command says)
+                        in groups (--preduce, --adpsgd) continues without the pipeline of that worker
+      --pipelines N     number of pipelines, with --on-failure shrink (default: as given by --devices in the command)
       --output HOW      standard output of workers: tagged, with the worker before every line ([1], or [1@w0] on several
-                        hosts, for worker@host); raw, as it is. Default: raw where one worker alone writes (a job of
-                        one worker, hetu rehearse), else tagged. Lines of standard error are always tagged
+                        hosts, for worker@host); raw, unchanged. Default: raw if only one worker writes (a job of one
+                        worker, hetu rehearse), else tagged. Lines of standard error are always tagged
       --interface NAME  network interface between hosts (default: the one that all share)
   -v, --verbose         show mpirun's command line
       --version         the version of Hetu
   -h, --help            this text
 
-Other hosts are reached by ssh, which takes user and port from its own configuration, and must have the same Hetu at
-the same place. SIGUSR1 is handed to the workers, each as soon as it takes it; they save a checkpoint and exit 0. So is
-the first Ctrl-C where the workers train with a checkpoint folder; the second, or the first elsewhere, ends all of
-them, and so do SIGTERM and the death of any worker.
+heturun connects to other hosts by ssh, with the user and port of your ssh configuration. They must have the same Hetu
+at the same path. heturun passes SIGUSR1 to each worker as soon as the worker handles it; workers then save a checkpoint
+and exit 0. The first Ctrl-C does the same if the workers train with a checkpoint folder. Otherwise, the first Ctrl-C
+ends all workers, and so do a second Ctrl-C, SIGTERM and the death of any worker.
 """
 PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # the folder of the package hetu
 # Variables that are also set for workers on other hosts.
@@ -116,18 +115,18 @@ class Options:
 
     def _check(self):
         if self.config and (self.workers is not None or self.servers is not None):
-            raise UsageError("-w and -s stand only without -c; the cluster file says how many there are")
+            raise UsageError("-w and -s can't be used with -c; the cluster file sets the numbers")
         if not self.config and not self.workers and (self.workers == 0 or self.allocation is None):
             raise UsageError("without -c, and outside a Slurm allocation, the number of local workers must be given and "
                              "above 0, e.g. heturun -w 4 …")
         if not self.command:
             raise UsageError("no command was given, e.g. heturun -w 4 python3 train.py")
         if self.pipelines is not None and not self.shrink:
-            raise UsageError("--pipelines stands only with --on-failure shrink")
+            raise UsageError("--pipelines requires --on-failure shrink")
         if self.server_log and not self.restart:
             raise UsageError(f"--server-log {self.server_log}: with --no-server-restart there is no log; leave one out")
         if self.server_log and not (os.path.isdir(self.server_log) and os.access(self.server_log, os.W_OK | os.X_OK)):
-            raise UsageError(f"--server-log {self.server_log}: it must be a folder that is there and can be written")
+            raise UsageError(f"--server-log {self.server_log}: it must be an existing, writable folder")
         if ":" in self.server_log:
             raise UsageError(f"--server-log {self.server_log}: the path must have no colon")
         if self.key and not os.access(self.key, os.R_OK):

@@ -122,7 +122,7 @@ class Keeper:
         os.write(self._up, told["mark"].encode() + b"\n")
         folder = told["folder"]
         if folder and not (os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)):
-            raise OSError(f"--server-log {folder}: it must be a folder that is there and can be written on this host, too")
+            raise OSError(f"--server-log {folder}: it must be an existing, writable folder on this host, too")
         removed = folders.sweep([folders.short_place(), "/dev/shm", *filter(None, [folder])])
         if told["restart"]:
             self._folder, self._locks = folders.make(folder or folders.short_place(), told["job"])

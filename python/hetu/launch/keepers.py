@@ -192,7 +192,7 @@ class Keeper:
                 f"network is lost, or {'their' if several else 'its'} keeper is stopped")
         else:
             status, reason = -signal.SIGKILL, (
-                f"{'are' if several else 'is'} gone without a word: {'their' if several else 'its'} keeper was killed or "
+                f"{'are' if several else 'is'} gone without a report: {'their' if several else 'its'} keeper was killed or "
                 f"{'their' if several else 'its'} host is lost")
         self._events.lost(self, status, reason)
 

@@ -21,7 +21,7 @@ class Mpirun:
         match = re.search(r"Open MPI\D*?(\d+)\.", text)
         if not match:
             said = (text.strip().splitlines() or [""])[0]
-            raise OSError(f"{self.path} is not Open MPI (it says '{said}'); Open MPI 4 or 5 is right")
+            raise OSError(f"{self.path} is not Open MPI (it says '{said}'); use Open MPI 4 or 5")
         self.major = int(match.group(1))
 
     def daemon(self):
@@ -101,8 +101,8 @@ def closed_ports(environment, directory):
 
     library = os.path.join(os.path.dirname(os.path.realpath(_hetu.__file__)), "mpirun_ports.so")
     if not os.access(library, os.R_OK):
-        raise OSError(f"{library} is missing or not readable, and without it mpirun would listen to strangers; build or "
-                      "install Hetu again")
+        raise OSError(f"{library} is missing or not readable; without it, mpirun would accept foreign connections. "
+                      "Build or install Hetu again.")
     link = os.path.join(directory, "mpirun_ports.so")
     os.symlink(library, link)
     before = environment.get("LD_PRELOAD", "")  # a sanitizer must come first

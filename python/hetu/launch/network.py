@@ -52,7 +52,7 @@ def own_addresses(wanted):
     if wanted:
         mine = [address for address in mine if inside(address, wanted)] or mine
     if not mine:
-        raise OSError("no IPv4 address but loopback; a job on several hosts needs another on each")
+        raise OSError("no IPv4 address other than loopback; a job on several hosts needs one on each host")
     return mine
 
 

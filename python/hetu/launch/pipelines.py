@@ -50,9 +50,9 @@ def count_of(command, nodes, environ):
 def check(pipelines, workers):
     """Raises ValueError unless this number of pipelines can lose one."""
     if pipelines < 2:
-        raise ValueError("--on-failure shrink: the job has 1 pipeline, whose loss would be its end; at least 2 are needed")
+        raise ValueError("--on-failure shrink: the job has 1 pipeline, and can't continue without it; at least 2 are needed")
     if workers % pipelines:
-        raise ValueError(f"--on-failure shrink: {workers} workers are not {pipelines} pipelines of one length")
+        raise ValueError(f"--on-failure shrink: {workers} workers can't be divided into {pipelines} pipelines of one length")
 
 
 def split(nodes, pipelines):

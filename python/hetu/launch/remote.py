@@ -68,12 +68,12 @@ def trouble(answer, own, key, daemon):
     """Returns a description of what is wrong with a host, or ""."""
     code, out, error = answer
     told = {
-        None: f"it let ssh in, but did not answer in {ANSWER_S:g} s",
+        None: f"ssh connected, but it did not answer in {ANSWER_S:g} s",
         255: of_ssh(error, key),
         NO_FOLDER: f"it has no folder {os.getcwd()}, where the job would run; share it, or make it there too",
         NO_MPI: f"it has no {daemon}; install Open MPI there as it is here",
-        NO_PYTHON: f"it has no {sys.executable}, with which heturun runs here",
-        NO_HETU: f"it has no Hetu in {package()}; install the same at the same place",
+        NO_PYTHON: f"it has no {sys.executable}, the Python that runs heturun here",
+        NO_HETU: f"it has no Hetu in {package()}; install the same version at the same path",
     }
     if code in told:
         return told[code]
@@ -87,7 +87,7 @@ def trouble(answer, own, key, daemon):
     except (ValueError, KeyError, TypeError, IndexError):
         theirs = None
     if theirs is None:
-        return f"it cannot say which Hetu it has (status {code}): {' '.join((error or out).split()[-30:])}"
+        return f"it can't report its version of Hetu (status {code}): {' '.join((error or out).split()[-30:])}"
     return ""
 
 
@@ -109,7 +109,7 @@ def check(hosts, others, key, daemon, search, bare=()):
         for before in hosts[:i]:
             if names[host] == names[before]:
                 raise OSError(f"hosts {before} and {host} are one machine (both call themselves {names[host]}); write one "
-                              "node with their sums")
+                              "node with the sum of their workers")
     return [f"host {host} has another build of Hetu ({theirs['compiled']}, here {own['compiled']}): the last bits of "
             "results may depend on which host computes them"
             for host, theirs in said.items() if theirs["compiled"] != own["compiled"]]

@@ -115,8 +115,8 @@ class Services:
         from hetu import _hetu
 
         if removed:
-            self._loop.say(f"host {keeper.host}: removed {', '.join(removed)}: left by a job that was killed, and no living "
-                           "process's")
+            self._loop.say(f"host {keeper.host}: removed {', '.join(removed)}: left by a job that was killed, and not in "
+                           "use by any process")
         for server in keeper.servers.values():
             self._keys[server] = _hetu.service_keys(server.endpoints)
             server.listen()
@@ -203,7 +203,7 @@ class Services:
         """Returns a line for people if servers were requested but not used, else ""."""
         if not self._wanted or self._asked - {self._coordinator}:
             return ""
-        return (f"no worker has asked for the {self._wanted} parameter server{'s' * (self._wanted > 1)}: hetpipe on several "
+        return (f"no worker needed the {self._wanted} parameter server{'s' * (self._wanted > 1)}; only hetpipe on several "
                 "pipelines, --sync-method ps and tables on servers do")
 
     def close(self):

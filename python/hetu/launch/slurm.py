@@ -15,7 +15,7 @@ def numbers(text, where):
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
         if not match or int(match[2] or match[1]) < int(match[1]):
-            raise SlurmError(f"{where}: '[{text}]' is no list of numbers such as [1-3,7]")
+            raise SlurmError(f"{where}: '[{text}]' is not a list of numbers such as [1-3,7]")
         first, last = match[1], match[2] or match[1]
         if len(found) + int(last) - int(first) >= MOST:
             raise SlurmError(f"{where}: more than {MOST} hosts")
@@ -27,7 +27,7 @@ def numbers(text, where):
 def expand(text, where="SLURM_JOB_NODELIST"):
     """Returns the hosts of "w[0-1],gpu[01-03]x[1,4]". Raises SlurmError."""
     if not re.fullmatch(f"{PART}(,{PART})*", text):
-        raise SlurmError(f"{where}: '{text}' is no list of hosts such as w[0-3],gpu7")
+        raise SlurmError(f"{where}: '{text}' is not a list of hosts such as w[0-3],gpu7")
     hosts = []
     for part in re.findall(PART, text):
         names = [""]
@@ -48,7 +48,7 @@ def counts(text, where="SLURM_TASKS_PER_NODE"):
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,4})(?:\(x(\d{1,5})\))?", part)
         if not match or len(found) + int(match[2] or 1) > MOST:
-            raise SlurmError(f"{where}: '{text}' is no list of counts such as 2(x3),1")
+            raise SlurmError(f"{where}: '{text}' is not a list of counts such as 2(x3),1")
         found += [int(match[1])] * int(match[2] or 1)
     return found
 

@@ -84,7 +84,7 @@ class Job:
     def _sweep(self, *more):
         removed = folders.sweep([folders.short_place(), "/dev/shm", *more])
         if removed:
-            self._say_line(f"removed {', '.join(removed)}: left by a job that was killed, and no living process's")
+            self._say_line(f"removed {', '.join(removed)}: left by a job that was killed, and not in use by any process")
 
     def close(self):
         """Ends the remaining processes of the job on this host, and removes its folders."""
@@ -167,11 +167,11 @@ class Job:
     def _take_signals(self, wakeup):
         for number in os.read(wakeup, 4096):
             if number == signal.SIGUSR1:
-                self._ask_to_save(f"SIGUSR1 handed to {len(self._workers)} workers: checkpoint and exit")
+                self._ask_to_save(f"SIGUSR1 sent to {len(self._workers)} workers: checkpoint and exit")
             elif number == signal.SIGINT and self._ended_at is None and not self._interrupted and self._saves():
                 self._interrupted = True
-                self._ask_to_save(f"SIGINT: SIGUSR1 handed to {len(self._workers)} workers: checkpoint and exit; once more "
-                                  "ends them at once")
+                self._ask_to_save(f"SIGINT: SIGUSR1 sent to {len(self._workers)} workers: checkpoint and exit; a second "
+                                  "SIGINT ends them at once")
             elif number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 twice = self._interrupted if self._ended_at is None else self._code == 128 + number
                 unsaved = any(w.training == "unsaved" for w in self._workers if w.code is None)
@@ -199,7 +199,7 @@ class Job:
             why = f"is silent for {guard.DEAD_S:g} s: its host or the network is lost, or its guard is stopped"
             self._lose_worker(worker, -signal.SIGKILL, why)
         else:
-            self._lose_worker(worker, -signal.SIGKILL, "is gone without a word: its guard was killed or its host is lost")
+            self._lose_worker(worker, -signal.SIGKILL, "is gone without a report: its guard was killed or its host is lost")
 
     def _lose_worker(self, worker, code, error=""):
         """Notes a worker's end that its guard has not reported."""
@@ -265,7 +265,7 @@ class Job:
         it if they wait for it. Without its daemon, a host can neither start nor end workers."""
         pid = int(stopped["pid"])
         if stopped["what"] == "worker":
-            self._say(f"{worker.describe()} {STOPPED}; `kill -CONT {pid}` on {worker.host} lets it go on")
+            self._say(f"{worker.describe()} {STOPPED}; `kill -CONT {pid}` on {worker.host} resumes it")
         elif self._ended_at is None and worker.part.lost_at is None:
             self._fail(worker.part, COMM, f"Open MPI's daemon on {worker.host} (pid {pid}) {STOPPED}")
 

@@ -191,7 +191,7 @@ class Bert:
         length = batch.input_ids.shape[1]
         if length > self.config.max_position_embeddings:
             raise ValueError(
-                f"the data has {length} tokens per row, the model {self.config.max_position_embeddings} positions"
+                f"the data has {length} tokens per row, but the model only {self.config.max_position_embeddings} positions"
             )
         table, x = self._embeddings(batch.input_ids, batch.segment_ids)
         last = self.config.num_hidden_layers - 1

@@ -55,4 +55,4 @@ def check_activation(name: str, field: str) -> None:
 def check_heads(width: int, heads: int, of: str) -> None:
     """Raises ValueError if the number of heads does not divide the width."""
     if width % heads:
-        raise ValueError(f"{of} {width} is not divided by {heads} attention heads")
+        raise ValueError(f"{of} {width} is not divisible by {heads} attention heads")

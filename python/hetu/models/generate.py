@@ -32,12 +32,12 @@ def save_generator(folder: str, model: LanguageModel, checkpoint: str, length: i
     Starts a new graph. Replaces the model in the folder, like hetu.save.
     """
     if not isinstance(model, LanguageModel):
-        current().refuse(f"save_generator: a model of the next token is wanted, such as Gpt, got {kind_of(model)}")
+        current().refuse(f"save_generator: expected a model of the next token, such as Gpt, got {kind_of(model)}")
     length = length or model.positions
     if length < 2 or (model.positions and length > model.positions):
         current().refuse(f"save_generator: length must be from 2 to the model's {model.positions} positions, got {length}")
     if prompt < 1:
-        current().refuse(f"save_generator: prompt must be at least 1 token at once, got {prompt}")
+        current().refuse(f"save_generator: prompt must be >= 1, got {prompt}")
     several = {PROMPT: _steps(model, length, prompt)} if 1 < prompt < length else {}
     save_together(folder, _steps(model, length, 1), checkpoint, rows, several)
 
@@ -80,12 +80,12 @@ class Generator:
         try:
             given = np.asarray(ids)
         except ValueError:
-            current().refuse("Generator: ids are whole numbers [B, T], rows of one length")
+            current().refuse("Generator: ids must be whole numbers [B, T], in rows of one length")
         if given.ndim != 2 or given.dtype.kind not in "iu" or 0 in given.shape:
-            current().refuse(f"Generator: ids are whole numbers [B, T], got {given.dtype}{list(given.shape)}")
+            current().refuse(f"Generator: ids must be whole numbers [B, T], got {given.dtype}{list(given.shape)}")
         for name, number in (("tokens", tokens), ("seed", seed)):
             if not isinstance(number, (int, np.integer)) or number < 0:
-                current().refuse(f"Generator: {name} is a whole number of at least 0, got {number!r}")
+                current().refuse(f"Generator: {name} must be a whole number >= 0, got {number!r}")
         try:
             return self.model.generate(converted(given, "int32"), int(tokens), float(temperature), int(seed))
         except ValueError as error:

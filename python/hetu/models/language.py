@@ -89,9 +89,9 @@ class LanguageModel(nn.Module):
 
     def forward(self, ids: Value) -> Value:
         if len(ids.shape) != 2 or ids.dtype != "int32":
-            current().refuse(f"{type(self).__name__}: ids are int32 [B, T], got {kind_of(ids)}")
+            current().refuse(f"{type(self).__name__}: ids must be int32 [B, T], got {kind_of(ids)}")
         if self.positions and ids.shape[1] > self.positions:
-            current().refuse(f"{type(self).__name__}: the data has {ids.shape[1]} tokens per row, the model "
+            current().refuse(f"{type(self).__name__}: the data has {ids.shape[1]} tokens per row, but the model only "
                              f"{self.positions} positions")
         x = self.embed(ids)
         for layer in self.layers():

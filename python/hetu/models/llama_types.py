@@ -113,7 +113,7 @@ def _gemma3(given: dict[str, Any]) -> dict[str, Any]:
     if given.get("layer_types") is None and type(layers) is int:
         every = 6 if pattern is None else pattern
         if type(every) is not int or every < 1:
-            raise ValueError(f"sliding_window_pattern is {pattern!r}, expected a whole number of at least 1")
+            raise ValueError(f"sliding_window_pattern is {pattern!r}, expected a whole number >= 1")
         given["layer_types"] = [SLIDING if (i + 1) % every else FULL for i in range(layers)]
     scalar = given.pop("query_pre_attn_scalar", None)
     if isinstance(scalar, bool) or not isinstance(scalar, int | float) or scalar <= 0:

@@ -24,8 +24,8 @@ def mean_cross_entropy(logits: Value, labels: Value, name: str = "", smoothing: 
     if labels.dtype == "bool":
         labels = labels.cast("int32")
     if labels.dtype != "int32":
-        one_hot = " (of rows with a 1 at the class: labels.argmax())" if labels.shape == logits.shape else ""
-        labels.graph.refuse(f"mean_cross_entropy: int32 labels are wanted, got {labels!r}{one_hot}")
+        one_hot = " (for rows with a 1 at the class, use labels.argmax())" if labels.shape == logits.shape else ""
+        labels.graph.refuse(f"mean_cross_entropy: labels must be int32, got {labels!r}{one_hot}")
     if logits.ndim < 2 or labels.shape != logits.shape[:-1]:
         logits.graph.refuse(f"mean_cross_entropy: logits must be [N, ..., classes] and labels [N, ...], got {logits!r} and "
                             f"{labels!r}")
@@ -47,7 +47,7 @@ def _class_weights(weight: Any, logits: Value) -> Value:
     """Returns class weights as float32 [C]."""
     by_class = weight if isinstance(weight, Value) else constant(weight).cast("float32")
     if by_class.dtype != "float32" or by_class.shape != [logits.shape[-1]]:
-        logits.graph.refuse(f"mean_cross_entropy: weight must be float32[{logits.shape[-1]}], for each class, got "
+        logits.graph.refuse(f"mean_cross_entropy: weight must be float32[{logits.shape[-1]}], one per class, got "
                             f"{by_class!r}")
     return by_class
 
@@ -105,7 +105,7 @@ def mean_kl_divergence(log_p: Value, target: Value, name: str = "", log_target: 
     """
     check_values("mean_kl_divergence", log_p=log_p, target=target)
     if log_p.ndim < 2 or target.shape != log_p.shape:
-        log_p.graph.refuse(f"mean_kl_divergence: values [batch, ...] of one shape are wanted, got {log_p!r} and {target!r}")
+        log_p.graph.refuse(f"mean_kl_divergence: expected values [batch, ...] of one shape, got {log_p!r} and {target!r}")
     if log_target:
         apart = target.exp() * (target - log_p)
     else:

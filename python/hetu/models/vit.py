@@ -64,7 +64,7 @@ class ViTConfig:
         check_heads(self.hidden_size, self.num_attention_heads, "hidden_size")
         check_activation(self.hidden_act, "hidden_act")
         if self.image_size % self.patch_size:
-            raise ValueError(f"image_size {self.image_size} is not divided by patch_size {self.patch_size}")
+            raise ValueError(f"image_size {self.image_size} is not divisible by patch_size {self.patch_size}")
 
 
 CONFIGS: dict[str, dict[str, Any]] = {

@@ -25,7 +25,7 @@ def _mask(query: Value, key: Value, padding: Value | None, hidden: Value | None)
     the scores). Returns [] if both are None."""
     for name, given, added in (("key_padding_mask", padding, ()), ("attn_mask", hidden, ("float32",))):
         if given is not None and not (isinstance(given, Value) and given.dtype in ("bool", *added)):
-            current().refuse(f"nn.MultiheadAttention: {name} is a bool value, true where a key is not to be seen"
+            current().refuse(f"nn.MultiheadAttention: {name} must be a bool value, true where a key is masked"
                              f"{', or a float32 one that is added to the scores' if added else ''}; got "
                              f"{kind_of(given)}")
     if padding is not None and padding.shape != key.shape[:2]:
@@ -49,9 +49,9 @@ class MultiheadAttention(Module):
                  batch_first: bool = True) -> None:
         check_sizes("MultiheadAttention", embed_dim=embed_dim, num_heads=num_heads)
         if embed_dim % num_heads:
-            current().refuse(f"nn.MultiheadAttention: embed_dim {embed_dim} is not divided by num_heads {num_heads}")
+            current().refuse(f"nn.MultiheadAttention: embed_dim {embed_dim} is not divisible by num_heads {num_heads}")
         if not batch_first:
-            current().refuse("nn.MultiheadAttention: the batch is the first axis here, always; leave batch_first out")
+            current().refuse("nn.MultiheadAttention: the batch is always the first axis; leave batch_first out")
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
         self.in_proj_weight = Parameter([3 * embed_dim, embed_dim], xavier_uniform())
         self.in_proj_bias = Parameter([3 * embed_dim], zeros(), decay=False) if bias else None

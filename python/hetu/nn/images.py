@@ -35,13 +35,13 @@ def _both(layer: str, name: str, given: int | Sequence[int]) -> int:
     """Returns the common value of height and width. Throws ValueError if they differ."""
     pair = _pair(layer, name, given)
     if pair[0] != pair[1]:
-        current().refuse(f"nn.{layer}: {name} is the same along height and width here, got {given!r}")
+        current().refuse(f"nn.{layer}: {name} must be the same for height and width, got {given!r}")
     return pair[0]
 
 
 def _check_groups(layer: str, groups: int, channels: int, out: int) -> None:
     if channels % groups or out % groups:
-        current().refuse(f"nn.{layer}: groups {groups} do not divide {channels} and {out} channels")
+        current().refuse(f"nn.{layer}: groups {groups} must divide both {channels} and {out} channels")
 
 
 def _padding(layer: str, given: int | str | Sequence[int], kernel: list[int], stride: int, dilation: int) -> list[int]:
@@ -51,8 +51,8 @@ def _padding(layer: str, given: int | str | Sequence[int], kernel: list[int], st
             return [0] * len(kernel)
         if given == "same" and stride == 1 and all(size % 2 for size in kernel):
             return [dilation * (size // 2) for size in kernel]
-        current().refuse(f"nn.{layer}: padding is whole numbers, \"valid\", or \"same\" with stride 1 and an odd kernel, "
-                         f"got {given!r}")
+        current().refuse(f"nn.{layer}: padding must be whole numbers, \"valid\", or \"same\" with stride 1 and an odd "
+                         f"kernel, got {given!r}")
     pads = _pair(layer, "padding", given)[:len(kernel)]
     if min(pads) < 0:
         current().refuse(f"nn.{layer}: padding must be >= 0, got {given!r}")
@@ -244,7 +244,7 @@ class AdaptiveAvgPool2d(Module):
 
     def __init__(self, output_size: int | Sequence[int] = 1) -> None:
         if output_size not in (1, (1, 1), [1, 1]):
-            current().refuse(f"nn.AdaptiveAvgPool2d: output_size is 1, the mean of the whole plane; got {output_size!r}")
+            current().refuse(f"nn.AdaptiveAvgPool2d: output_size must be 1 (mean of the whole plane), got {output_size!r}")
 
     def forward(self, x: Value) -> Value:
         mean = ops.global_avg_pool(x)
@@ -257,7 +257,7 @@ class Upsample(Module):
     def __init__(self, scale_factor: int, mode: str = "nearest", align_corners: bool = False) -> None:
         check_sizes("Upsample", scale_factor=scale_factor)
         if mode not in ("nearest", "bilinear") or (align_corners and mode == "nearest"):
-            current().refuse(f"nn.Upsample: mode is nearest or bilinear, align_corners of bilinear alone; got {mode!r}")
+            current().refuse(f"nn.Upsample: mode is nearest or bilinear, align_corners only with bilinear; got {mode!r}")
         self.factor, self.attrs = scale_factor, {"linear": int(mode == "bilinear"), "align_corners": int(align_corners)}
 
     def forward(self, x: Value) -> Value:

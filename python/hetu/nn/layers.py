@@ -77,7 +77,7 @@ def _last_axes(layer: str, shape: int | Sequence[int]) -> list[int]:
     many = len(sizes) > 1
     check_sizes(layer, **{f"normalized_shape[{i}]" if many else "normalized_shape": n for i, n in enumerate(sizes)})
     if not sizes:
-        current().refuse(f"nn.{layer}: normalized_shape must name an axis or more, got {shape!r}")
+        current().refuse(f"nn.{layer}: normalized_shape must name at least one axis, got {shape!r}")
     return sizes
 
 
@@ -113,7 +113,7 @@ class RMSNorm(Module):
     def __init__(self, normalized_shape: int | Sequence[int], eps: float | None = None) -> None:
         sizes = _last_axes("RMSNorm", normalized_shape)
         if len(sizes) != 1:
-            current().refuse(f"nn.RMSNorm: normalized_shape is one number, the length of the last axis; got "
+            current().refuse(f"nn.RMSNorm: normalized_shape must be one number, the length of the last axis; got "
                              f"{normalized_shape!r}")
         self.width, self.eps = sizes[0], 2.0**-23 if eps is None else eps
         self.weight = Parameter([self.width], ones(), decay=False)
@@ -149,7 +149,7 @@ class GroupNorm(Module):
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
         check_sizes("GroupNorm", num_groups=num_groups, num_channels=num_channels)
         if num_channels % num_groups:
-            current().refuse(f"nn.GroupNorm: num_groups {num_groups} do not divide num_channels {num_channels}")
+            current().refuse(f"nn.GroupNorm: num_groups {num_groups} must divide num_channels {num_channels}")
         self.groups, self.channels, self.eps = num_groups, num_channels, eps
         self.weight = Parameter([num_channels], ones(), decay=False) if affine else None
         self.bias = Parameter([num_channels], zeros(), decay=False) if affine else None

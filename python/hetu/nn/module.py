@@ -44,10 +44,10 @@ class _Leaf(Value):
         graph = current()
         if graph not in self._made:
             if not self.name:
-                graph.refuse(f"{self!r} has no name yet: a module is to be called before its parameters are used alone")
+                graph.refuse(f"{self!r} has no name yet: call the module before you use its parameters alone")
             full = "/".join([*graph.scopes, self.name])
             if full in graph.parameters or full in graph.buffers:
-                graph.refuse(f"'{full}' stands in this graph already: of several outermost modules each needs a name, as in "
+                graph.refuse(f"'{full}' is already in this graph: give each outermost module a name of its own, as in "
                              "nn.Linear(3, 4).named('left')")
             self._made[graph] = self._make(graph)
             graph.tied.update({"/".join([*graph.scopes, other]): full for other in self.other_names})
@@ -68,7 +68,7 @@ class Parameter(_Leaf):
 
     def __init__(self, shape: Any, init: Init | None = None, decay: bool = True) -> None:
         if init is None and not hasattr(shape, "__array__"):
-            current().refuse(f"Parameter: a shape and an initializer of hetu.init, or an array; got {shape!r} alone")
+            current().refuse(f"Parameter: expected a shape and an initializer of hetu.init, or an array; got only {shape!r}")
         self.start = None if init is not None else shape
         super().__init__(current().checked_shape("parameter", "", shape) if init else list(getattr(shape, "shape", [])))
         self.init, self.decay = init, decay
@@ -128,7 +128,7 @@ class Module:
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Computes the result of a call. Subclasses override it."""
-        current().refuse(f"{type(self).__name__} has no forward, which says what a call does")
+        current().refuse(f"{type(self).__name__} has no method forward, which computes the result of a call")
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         graph = current()
@@ -145,7 +145,7 @@ class Module:
         """Sets a name that prefixes the names of the parameters, and returns the module. Needed if a graph has several
         outermost modules."""
         if not isinstance(name, str) or not name:
-            current().refuse(f"{type(self).__name__}.named: a text is wanted, got {name!r}")
+            current().refuse(f"{type(self).__name__}.named: expected a string, got {name!r}")
         self._prefix = name
         return self
 
@@ -234,7 +234,7 @@ def _found(what: Any) -> str:
     if isinstance(what, (list, tuple)) and any(isinstance(item, Module) for item in what):
         return f"a {type(what).__name__}; give them one by one: *{type(what).__name__}"
     if callable(what):
-        return f"the function {getattr(what, '__name__', what)}; a Module with it as its forward is one"
+        return f"the function {getattr(what, '__name__', what)}; use a Module whose forward calls it"
     return repr(what)
 
 
@@ -248,7 +248,7 @@ class ModuleList(Module):
     def append(self, module: Module) -> ModuleList:
         """Appends a module."""
         if not isinstance(module, Module):
-            current().refuse(f"{type(self).__name__}: modules are wanted, got {_found(module)}")
+            current().refuse(f"{type(self).__name__}: expected modules, got {_found(module)}")
         setattr(self, str(len(self)), module)
         return self
 
@@ -295,7 +295,7 @@ class ModuleDict(Module):
         if not isinstance(module, Module):
             current().refuse(f"ModuleDict: '{name}' must be a module, got {_found(module)}")
         if not isinstance(name, str) or hasattr(type(self), name):
-            current().refuse(f"ModuleDict: a module cannot be named {name!r}, an attribute of ModuleDict or no text")
+            current().refuse(f"ModuleDict: a module can't be named {name!r}: not a string, or an attribute of ModuleDict")
         setattr(self, name, module)
 
     def __getitem__(self, name: str) -> Module:

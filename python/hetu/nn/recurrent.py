@@ -27,9 +27,9 @@ class _Recurrent(Module):
         layer = self.layer = type(self).__name__
         check_sizes(layer, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         if not batch_first:
-            current().refuse(f"nn.{layer}: the batch is the first axis here, always; leave batch_first out")
+            current().refuse(f"nn.{layer}: the batch is always the first axis; leave batch_first out")
         if dropout > 0 and num_layers == 1:
-            current().refuse(f"nn.{layer}: dropout stands between layers, and there is one; got dropout={dropout}")
+            current().refuse(f"nn.{layer}: dropout applies between layers, but there is only one; got dropout={dropout}")
         self.input_size, self.hidden_size, self.num_layers, self.bias = input_size, hidden_size, num_layers, bias
         self.ways = ("", "_reverse") if bidirectional else ("",)
         bound = 1 / math.sqrt(hidden_size)
@@ -49,7 +49,7 @@ class _Recurrent(Module):
         hx: the initial states. None: zeros.
         """
         if not isinstance(x, Value) or x.ndim != 3:
-            current().refuse(f"nn.{self.layer}: x must be [batch, places, input_size], got {x!r}")
+            current().refuse(f"nn.{self.layer}: x must be [batch, steps, input_size], got {x!r}")
         check_last(self.layer, x, self.input_size, "input_size")
         given, after = self._given(x, hx), []
         for number in range(self.num_layers):
@@ -70,7 +70,7 @@ class _Recurrent(Module):
         wanted = [x.shape[0], count, self.hidden_size]
         if len(states) != self.states or any(not isinstance(s, Value) or s.shape != wanted for s in states):
             words = "h" if self.states == 1 else "(h, c), each"
-            current().refuse(f"nn.{self.layer}: hx is {words} {wanted} for x {x!r}, got {hx!r}")
+            current().refuse(f"nn.{self.layer}: hx must be {words} {wanted} for x {x!r}, got {hx!r}")
         return [[state[:, i] for state in states] for i in range(count)]
 
     def _run(self, x: Value, number: int, way: str, given: list[Value] | None) -> tuple[Value, list[Value]]:

@@ -36,7 +36,7 @@ class Left:
             setattr(self, name, getattr(job, name))
 
     def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(f"'{name}' is asked of a job that this worker has left: hetu.close() was called")
+        raise RuntimeError(f"'{name}' is not available: this worker has left the job, because hetu.close() was called")
 
 
 def follower_status(kind: type[BaseException]) -> int:

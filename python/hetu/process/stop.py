@@ -51,7 +51,7 @@ def training(folder: str | None) -> Iterator[None]:
             if _hetu.watch_signal(signal.SIGUSR1, "", asks=True, once=False):
                 watched.append(signal.SIGUSR1)
         what = f"the training saves in {folder}" if folder else "no checkpoint folder was given, and nothing is saved"
-        text = f"SIGINT: ending after this step; {what}; once more ends at once\n"
+        text = f"SIGINT: ending after this step; {what}; a second SIGINT ends at once\n"
         alone = _hetu.env()["progress_fd"] < 0
         if alone and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             if _hetu.watch_signal(signal.SIGINT, text, asks=folder is not None, once=True):

@@ -195,13 +195,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "costs that hetu simulate --costs and hetu choose --costs read.")
     add: Any = parser.add_argument
     add("model", metavar="MODEL", help=f"{', '.join(NAMES)}, or a config.json of Hugging Face's (bert, opt, t5)")
-    add("-o", "--output", type=Path, metavar="FILE.csv", help="write here instead of standard output")
+    add("-o", "--output", type=Path, metavar="FILE.csv", help="output file (default: standard output)")
     add("--largest", type=int, default=8, metavar="B", help="batch sizes are 1, 2, 4, … up to B (%(default)s)")
     add("--sequence-length", type=int, metavar="T", help="tokens per row (default: bert 128, opt 2048, t5 512)")
-    add("--warm-up", type=int, default=5, help="runs before those that count (%(default)s)")
-    add("--runs", type=int, default=10, help="runs that count (%(default)s)")
-    add("--inverse-runs", type=int, metavar="N", help="of the inverses, which take longest (default: --runs)")
-    add("--threads", type=int, default=0, help="0 = as a training would (%(default)s)")
+    add("--warm-up", type=int, default=5, help="runs before the measured ones (%(default)s)")
+    add("--runs", type=int, default=10, help="measured runs (%(default)s)")
+    add("--inverse-runs", type=int, metavar="N", help="measured runs of the inverses, which take longest (default: --runs)")
+    add("--threads", type=int, default=0, help="threads to compute with; 0 = as in a training (%(default)s)")
     given = parser.parse_args(arguments)
     for name in ("largest", "runs", "sequence_length", "inverse_runs"):
         if getattr(given, name) is not None and getattr(given, name) < 1:

@@ -171,7 +171,7 @@ def documents_of(text: Path) -> list[list[str]]:
     try:
         pieces = re.split(r"\n\s*\n", text.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise ValueError(f"{text}: {error}; is it latin-1? iconv -f latin1 -t utf-8 makes utf-8 of it") from None
+        raise ValueError(f"{text}: {error}; if it is latin-1, convert it with iconv -f latin1 -t utf-8") from None
     # str.splitlines would also split at U+2028, form feeds and other characters.
     out = [[line.strip() for line in piece.split("\n") if line.strip()] for piece in pieces]
     out = [document for document in out if document]
@@ -207,13 +207,13 @@ def parse(arguments: list[str] | None) -> tuple[Path, Options]:
     d = Options()
     parser = argparse.ArgumentParser(
         prog="hetu data sample",
-        description="Small but real BERT pre-training shards, from prose that every machine has; or drawn images, with "
-                    "--kind.",
+        description="Makes small but real BERT pre-training shards from prose that every machine has, or other sample data "
+                    "with --kind.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="new or empty folder for shards and vocab.txt")
     parser.add_argument(
         "--kind", choices=("bert", *images.KINDS, *criteo.KINDS), default="bert",
-        help="what to make (%(default)s); --kind images --help and --kind cifar100 --help list the options of those",
+        help="what to make (%(default)s); --kind images --help and --kind cifar100 --help list their options",
     )
     parser.add_argument("--rows", type=int, default=d.rows, help="training rows (%(default)s)")
     parser.add_argument("--sequence-length", type=int, default=d.sequence_length, help="tokens per row (%(default)s)")
@@ -222,9 +222,9 @@ def parse(arguments: list[str] | None) -> tuple[Path, Options]:
     )
     parser.add_argument("--vocab-size", type=int, default=d.vocab_size, help="WordPiece tokens (%(default)s)")
     parser.add_argument("--shards", type=int, default=d.shards, help="training files (%(default)s)")
-    parser.add_argument("--seed", type=int, default=d.seed, help="of cuts, pairs and masks (%(default)s)")
+    parser.add_argument("--seed", type=int, default=d.seed, help="random seed of cuts, pairs and masks (%(default)s)")
     parser.add_argument("--text", type=Path, metavar="FILE",
-                        help="one's own text in its place: a sentence per line, a blank line between documents, utf-8")
+                        help="use this text instead: a sentence per line, a blank line between documents, utf-8")
     given = parser.parse_args(arguments)
     folder = given.folder.absolute()
     options = Options(**{name: getattr(given, name) for name in vars(d)})

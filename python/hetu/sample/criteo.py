@@ -109,7 +109,7 @@ def parse(arguments: list[str] | None) -> tuple[Path, Options]:
     parser.add_argument("--train", type=int, default=defaults.train, help="training rows (%(default)s)")
     parser.add_argument("--val", type=int, default=defaults.val, help="validation rows (%(default)s)")
     parser.add_argument("--days", type=int, default=defaults.days, help="files of training rows (%(default)s)")
-    parser.add_argument("--seed", type=int, default=defaults.seed, help="of all that is drawn (%(default)s)")
+    parser.add_argument("--seed", type=int, default=defaults.seed, help="random seed (%(default)s)")
     given = parser.parse_args(arguments)
     if given.train < 1 or given.val < 100 or not 1 <= given.days <= given.train or given.seed < 0:
         parser.error("needs --train >= 1, --val >= 100, --days 1 to --train, --seed >= 0")

@@ -14,7 +14,7 @@ from pathlib import Path
 def refuse_used(parser: argparse.ArgumentParser, folder: Path) -> None:
     """Ends the command if the folder is not empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        parser.error(f"{folder} exists and is no empty folder; name a new one")
+        parser.error(f"{folder} exists and is not an empty folder; give a new one")
 
 
 @contextmanager

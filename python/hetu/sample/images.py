@@ -23,8 +23,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--classes", type=int, default=10, help="classes, 2 to 100 (%(default)s)")
     parser.add_argument("--train", type=int, default=100, help="training images per class (%(default)s)")
     parser.add_argument("--val", type=int, default=20, help="validation images per class (%(default)s)")
-    parser.add_argument("--size", type=int, default=96, help="pixels a side; cifar100 has 32 (%(default)s)")
-    parser.add_argument("--seed", type=int, default=12345, help="of all that is drawn (%(default)s)")
+    parser.add_argument("--size", type=int, default=96, help="height and width in pixels; cifar100: always 32 (%(default)s)")
+    parser.add_argument("--seed", type=int, default=12345, help="random seed (%(default)s)")
     given = parser.parse_args(arguments)
     given.folder = given.folder.absolute()
     if not 2 <= given.classes <= 100 or given.train < 1 or given.val < 1 or not 8 <= given.size <= 8192:

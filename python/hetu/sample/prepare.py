@@ -76,15 +76,15 @@ def write(folder: Path, data: BertText, passes: int, count: int) -> int:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="hetu data prepare",
-                                     description="Writes BERT shards (HDF5, NVIDIA's layout) of a text.")
+                                     description="Writes BERT shards (HDF5, NVIDIA's layout) from a text.")
     add_text_options(parser)
     more: Any = parser.add_argument
     more("--vocab", required=True, metavar="FILE", help="WordPiece tokens, one per line (hetu data vocabulary)")
     more("-o", "--output", type=Path, required=True, metavar="DIR", help="new or empty folder for shards and vocab.txt")
-    more("--passes", type=int, default=1, help="over the text, each with its own masks and pairs (%(default)s)")
-    more("--shards", type=int, default=4, help="files at most (%(default)s)")
+    more("--passes", type=int, default=1, help="passes over the text, each with its own masks and pairs (%(default)s)")
+    more("--shards", type=int, default=4, help="maximum number of files (%(default)s)")
     more("--sequence-length", type=int, default=128, help="tokens per row (%(default)s)")
-    more("--seed", type=int, default=0, help="of order, pairs and masks (%(default)s)")
+    more("--seed", type=int, default=0, help="random seed of order, pairs and masks (%(default)s)")
     given = parser.parse_args(arguments)
     if given.passes < 1 or given.shards < 1:
         parser.error(f"--passes {given.passes} --shards {given.shards}: at least 1 of each")

@@ -24,8 +24,8 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", type=Path, metavar="TEXT",
                         help="one sentence per line, a blank line between documents")
     parser.add_argument("--cased", action="store_true", help="keep capital letters and accents")
-    parser.add_argument("--encoding", choices=("utf-8", "latin-1"), default="utf-8", help="of the text (%(default)s)")
-    parser.add_argument("--corpus-lines", type=int, default=0, metavar="N", help="only the first sentences (0 = all)")
+    parser.add_argument("--encoding", choices=("utf-8", "latin-1"), default="utf-8", help="of TEXT (%(default)s)")
+    parser.add_argument("--corpus-lines", type=int, default=0, metavar="N", help="use only the first N sentences (0 = all)")
 
 
 def text_options(given: argparse.Namespace) -> dict[str, object]:
@@ -41,21 +41,21 @@ def write_vocabulary(path: Path, tokens: list[str]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    parser = argparse.ArgumentParser(prog="hetu data vocabulary", description="Makes a WordPiece vocabulary of a text.")
+    parser = argparse.ArgumentParser(prog="hetu data vocabulary", description="Makes a WordPiece vocabulary from a text.")
     add_text_options(parser)
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="to write: a token per line")
-    parser.add_argument("--size", type=int, default=30522, help="tokens at most (%(default)s)")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="output file, one token per line")
+    parser.add_argument("--size", type=int, default=30522, help="maximum number of tokens (%(default)s)")
     parser.add_argument("--letters", type=int,
-                        help=f"the most frequent; words with others are [UNK] ({LETTERS}, or a quarter of the tokens)")
+                        help=f"letters at most; words with others are [UNK] ({LETTERS}, or a quarter of the tokens)")
     given = parser.parse_args(arguments)
     given.letters = min(LETTERS, max(1, given.size // 4)) if given.letters is None else given.letters
     if given.letters < 1 or given.size < 2 * given.letters + len(SPECIAL):
-        parser.error(f"--size {given.size} with --letters {given.letters}: room is needed for each letter at the "
-                     f"beginning and within a word, and for BERT's tokens: at least {2 * given.letters + len(SPECIAL)}")
+        parser.error(f"--size {given.size} with --letters {given.letters}: each letter needs two tokens (at the beginning "
+                     f"and within a word), and BERT needs its own: give at least --size {2 * given.letters + len(SPECIAL)}")
     with one_line_errors("hetu data vocabulary"):
         counts = Counter(dict(_hetu.count_words(text_options(given))))
         if not counts:
-            raise ValueError(f"{given.text}: has no words")
+            raise ValueError(f"{given.text}: the text has no words")
         tokens = train_vocabulary(counts, given.size, given.letters)
         write_vocabulary(given.output, tokens)
         print(f"{given.output}: {len(tokens)} tokens of {len(counts)} different words, {counts.total()} in all")

@@ -110,12 +110,12 @@ TEST(Policy, RefusesWhatDoesNotExist) {
   EXPECT_THAT(asks(2, 0, 6), HasSubstr("stage 2, but the stages are 0…1"));
   EXPECT_THAT(asks(-1, 0, 6), HasSubstr("stage -1"));
   EXPECT_THAT(asks(0, 3, 6), HasSubstr("pipeline 3, but the pipelines are 0…2"));
-  EXPECT_THAT(asks(0, 1, 6), HasSubstr("update 6, but its next one is 7"));
-  EXPECT_THAT(asks(0, 1, 8), HasSubstr("update 8, but its next one is 7"));
-  EXPECT_THAT(asks(1, 0, 8), HasSubstr(open ? "its request 7 is open" : "accepted"));
+  EXPECT_THAT(asks(0, 1, 6), HasSubstr("update 6, but its next update is 7"));
+  EXPECT_THAT(asks(0, 1, 8), HasSubstr("update 8, but its next update is 7"));
+  EXPECT_THAT(asks(1, 0, 8), HasSubstr(open ? "its request 7 is still open" : "accepted"));
   policy.remove(2, 3);
   policy.remove(2, 3);
-  EXPECT_THAT(asks(0, 2, 8), HasSubstr("given up as dead"));
+  EXPECT_THAT(asks(0, 2, 8), HasSubstr("after it was removed as dead"));
   EXPECT_THAT(refusal([&] { policy.remove(3, 3); }), HasSubstr("pipeline 3"));
   EXPECT_THAT(refusal([&] { policy.begin_run({1, 2}, 3); }), HasSubstr("got 2 numbers"));
   EXPECT_THAT(refusal([&] { policy.begin_run(0, 0); }), HasSubstr("at least 1 update"));
@@ -142,13 +142,13 @@ TEST(Options, RefusesWhatIsOutOfRange) {
     return refusal([&] { with_defaults(o); });
   };
   EXPECT_EQ(refuses([](Options&) {}), "accepted");
-  EXPECT_THAT(refuses([](Options& o) { o.pipelines = 1; }),
-              HasSubstr("at least 2 are needed, got 1"));
+  EXPECT_THAT(refuses([](Options& o) { o.pipelines = 1; }), HasSubstr("needs at least 2, got 1"));
   EXPECT_THAT(refuses([](Options& o) { o.sync_period = 0; }),
               HasSubstr("--sync-period must be >= 1, got 0"));
-  EXPECT_THAT(refuses([](Options& o) { o.min_group = 5; }), HasSubstr("must be 1…4"));
+  EXPECT_THAT(refuses([](Options& o) { o.min_group = 5; }), HasSubstr("must be from 1 to 4"));
   EXPECT_THAT(refuses([](Options& o) { o.min_group = -1; }), HasSubstr("got minimum -1"));
-  EXPECT_THAT(refuses([](Options& o) { o.max_group = 5; }), HasSubstr("must be 2…4, got 5"));
+  EXPECT_THAT(refuses([](Options& o) { o.max_group = 5; }),
+              HasSubstr("must be from 2 to 4, got 5"));
   EXPECT_THAT(refuses([](Options& o) { o.max_group = 1; }), HasSubstr("got 1"));
   EXPECT_THAT(refuses([](Options& o) { o.soft = 2; }), HasSubstr("soft"));
   EXPECT_THAT(refuses([](Options& o) { o.smoothing = 0; }), HasSubstr("smoothing"));
@@ -159,7 +159,7 @@ TEST(Options, RefusesWhatIsOutOfRange) {
                 o.weights = Weights::Staleness;
                 o.method = Method::AdPsgd;
               }),
-              HasSubstr("partial reduce's"));
+              HasSubstr("weights by staleness are for preduce"));
 }
 
 TEST(Options, FollowThePeriodAndTheNumberOfPipelines) {
