@@ -1,5 +1,6 @@
 """Lint. Without options: the fast part, which only needs Python (layers, house rules, and formatting where the pinned
-clang-format is installed). `--all` adds the self-containment of headers, clang-tidy on changed files, ruff and mypy.
+clang-format is installed). `--all` adds spelling, the reading ease of pages,
+the subjects of new commits, the self-containment of headers, clang-tidy on changed files, ruff and mypy.
 `--format` formats in place. Run by `./run lint`, `./run format` and, without options, as a test."""
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ import lint_classes
 import lint_imports
 import lint_layers
 import lint_prose
+import lint_reading
 import lint_rules
 
 ROOT = Path(__file__).resolve().parent.parent
+SUBJECT = 72  # characters of a commit's subject
+# Words that codespell takes for mistakes: names of ours, two surnames, and mistakes that tests make on purpose.
+MEANT = "figurestyle,kno,toom,caf,foward,wrokers,wroker,wiat,gird,wieght,statics,chekc"
 PINNED = 14  # the major version of clang-format and clang-tidy in Debian 12; other versions format and report differently
 
 
@@ -71,16 +76,22 @@ def clang_format(files: list[str], in_place: bool) -> bool:
     return path is None or run("clang-format", [path, *mode, *files])
 
 
-def changed(base: str | None) -> set[str]:
-    """Returns the files that differ from the point where this branch left `base` (default: the clone's origin, or the last
-    commit)."""
-    def git(*words: str) -> str:
-        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False).stdout
+def git(*words: str) -> str:
+    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False).stdout
+
+
+def fork(base: str | None) -> str:
+    """Returns the commit where this branch left `base` (default: the clone's origin, or the last commit)."""
     for candidate in [base] if base else ["origin/HEAD", "HEAD~1"]:
-        fork = git("merge-base", "HEAD", candidate).strip()
-        if fork and (base or fork != git("rev-parse", "HEAD").strip()):
-            return set(git("diff", "--name-only", fork).split())
-    return set(git("diff", "--name-only", "HEAD").split())
+        found = git("merge-base", "HEAD", candidate).strip()
+        if found and (base or found != git("rev-parse", "HEAD").strip()):
+            return found
+    return "HEAD"
+
+
+def changed(base: str | None) -> set[str]:
+    """Returns the files that differ from fork(base)."""
+    return set(git("diff", "--name-only", fork(base)).split())
 
 
 def each_alone(build: Path) -> Path:
@@ -129,6 +140,37 @@ def python(files: list[str], in_place: bool) -> bool:
     return ok
 
 
+def subjects(base: str | None) -> bool:
+    """Checks the subjects of the commits since this branch left `base` (see changed())."""
+    found = []
+    for line in git("log", "--format=%h %s", f"{fork(base)}..HEAD").splitlines():
+        name, _, subject = line.partition(" ")
+        if len(subject) > SUBJECT:
+            found.append(f"commit {name}: a subject of {len(subject)} characters, at most {SUBJECT}: {subject}")
+        if re.search(r"(?<![\w.])/(work|tmp|root|home)/", subject):
+            found.append(f"commit {name}: a path of one machine in the subject: {subject}")
+    print(*found, f"lint: subjects of commits: {'FAILED' if found else 'ok'}", sep="\n")
+    return not found
+
+
+def spelling(files: list[str]) -> bool:
+    path = tool("codespell")
+    if path is None:
+        print("lint: codespell skipped: not installed (./run lint installs it)")
+        return True
+    texts = [f for f in files if f.endswith(lint_rules.TEXT) or f == "run"]
+    return run("codespell", [path, "--ignore-words-list", MEANT, *texts])
+
+
+def reading(files: list[str]) -> bool:
+    found = lint_reading.check(ROOT, files)
+    if found is None:
+        print("lint: reading ease skipped: pyphen is not installed (./run lint installs it)")
+        return True
+    print(*found, f"lint: reading ease of pages: {'FAILED' if found else 'ok'}", sep="\n")
+    return not found
+
+
 def house(files: list[str]) -> bool:
     found = [*lint_layers.check_includes(ROOT, files), *lint_layers.check_links(ROOT, files),
              *lint_layers.check_cycles(ROOT, files), *lint_imports.check(ROOT, files),
@@ -170,6 +212,7 @@ def main() -> int:
     if chosen.all:
         since = set(sources) if chosen.tidy_all else changed(chosen.base)
         ok &= python(scripts, in_place=False)
+        ok &= spelling(files) & reading(files) & subjects(chosen.base)
         ok &= run("every header compiles alone", ["cmake", "--build", str(chosen.build), "--target", "check_headers"])
         # tests/torch_device needs PyTorch's headers, which the build folder doesn't know.
         ok &= clang_tidy(chosen.build, [f for f in sources if f.endswith(".cpp") and f in since
