@@ -27,9 +27,9 @@ Instr of_layer(Kind kind, int stage, int layer, int micro = -1) {
 }
 
 void check(const Schedule& step, const CurvatureOptions& how) {
-  const char* found = !step.lowering.flush    ? "has no flush at the end of its step"
-                      : step.steps != 1       ? "has several steps"
-                      : step.half_micros      ? "splits backwards into half micro-batches"
+  const char* found = !step.lowering.flush          ? "has no flush at the end of its step"
+                      : step.steps != 1             ? "has several steps"
+                      : step.half_micros            ? "splits backwards into half micro-batches"
                       : step.lowering.has_servers() ? "leaves its updates to servers"
                       : step.run_policy != RunPolicy::AsPlanned ? "is reordered at run time"
                                                                 : nullptr;
