@@ -19,7 +19,7 @@ struct NeedsOf {
 
   Feature operator()(const GradientSums&) const { return {}; }
 
-  Feature operator()(const GroupAverage&) const {
+  Feature operator()(const WeightAverages&) const {
     return {averaging_name(job.options),
             {{Trait::SeveralPipelines,
               fmt::format("Give devices for at least 2 (pipe_2_{}), or leave it out",
@@ -56,7 +56,7 @@ Sharing sharing_of(const TrainerOptions& o, bool has_tables) {
           o.averaging && o.averaging->policy.method == groups::Method::PartialReduce ? "--preduce"
                                                                                      : "--adpsgd");
   if (servers) return ParameterServers{o.staleness};
-  if (o.averaging) return GroupAverage{};
+  if (o.averaging) return WeightAverages{};
   return GradientSums{};
 }
 

@@ -135,7 +135,7 @@ void place(Schedule& s, const Census& census, int replicas, const std::string& o
 void infer_lowering(Schedule& s, const Census& census, const PlanFacts& facts) {
   if (census.lowered) s.lowering.pipelines = facts.pipelines;
   s.lowering.reduce_scalars = census.scalars;
-  if (census.averages) s.lowering.sharing = GroupAverage{};
+  if (census.averages) s.lowering.sharing = WeightAverages{};
   if (census.servers) s.lowering.sharing = ParameterServers{facts.staleness};
   s.lowering.flush = !facts.version_rule && ends_in_flush(s);
   int most = 1;

@@ -180,7 +180,7 @@ void read_lowering(const nlohmann::json& v, const std::string& origin, Schedule&
         "'average_weights' out");
   if (!servers && staleness != 0)
     in.wrong(fmt::format("'staleness' {} needs 'servers'", staleness));
-  if (averages) how.sharing = GroupAverage{};
+  if (averages) how.sharing = WeightAverages{};
   if (servers) how.sharing = ParameterServers{staleness};
   how.flush = in.flag("flush", false);
   how.factor_layers = in.integers("factor_layers");

@@ -202,11 +202,11 @@ struct GradientSums {
   bool operator==(const GradientSums&) const = default;
 };
 
-/// - GroupAverage: pipelines share no gradient. Each pipeline makes its own updates. After every
+/// - WeightAverages: pipelines share no gradient. Each pipeline makes its own updates. After every
 ///   update it averages the stage's weights with a group of pipelines that is chosen at run time
 ///   (pipeline/groups).
-struct GroupAverage {
-  bool operator==(const GroupAverage&) const = default;
+struct WeightAverages {
+  bool operator==(const WeightAverages&) const = default;
 };
 
 /// - ParameterServers: pipelines share no gradient. The updates of each step, which form a wave, go
@@ -223,7 +223,7 @@ struct ParameterServers {
   bool operator==(const ParameterServers&) const = default;
 };
 
-using Sharing = std::variant<GradientSums, GroupAverage, ParameterServers>;
+using Sharing = std::variant<GradientSums, WeightAverages, ParameterServers>;
 
 /// Input of lowering: facts about the model and about the pipelines that train it together. The
 /// schedule keeps it, so that the verifier, the simulator and the interpreter can read it.
@@ -253,7 +253,7 @@ struct Lowering {
   /// Source: Osawa et al. 2023 (PipeFisher), section 3.2.
   bool wraps = false;
 
-  bool averages() const { return std::holds_alternative<GroupAverage>(sharing); }
+  bool averages() const { return std::holds_alternative<WeightAverages>(sharing); }
   bool has_servers() const { return std::holds_alternative<ParameterServers>(sharing); }
   /// Returns the staleness bound of the servers; 0 without servers.
   int staleness() const {

@@ -108,7 +108,7 @@ Lowering lowering_of(const PlanOptions& o, const Schedule& plan) {
   how.pipelines = o.pipelines;
   how.sync = o.sync;
   how.sharing = GradientSums{};
-  if (averages_in_groups(o)) how.sharing = GroupAverage{};
+  if (averages_in_groups(o)) how.sharing = WeightAverages{};
   const bool waves = plan.version_rule == VersionRule::Wave && is_asynchronous(plan);
   const bool by_itself = waves && o.pipelines > 1 && !o.has("sync_method") && !how.averages();
   if (is_of_servers(o.sync_method) || by_itself) how.sharing = ParameterServers{o.staleness};

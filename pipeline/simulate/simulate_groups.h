@@ -16,7 +16,7 @@ struct GroupSimulation {
   std::vector<groups::Decision> groups;
 };
 
-/// Simulates a plan that is lowered with GroupAverage on schedule.lowering.pipelines pipelines.
+/// Simulates a plan that is lowered with WeightAverages on schedule.lowering.pipelines pipelines.
 /// The run ends when they have applied total_micros updates each on average. A fast pipeline goes
 /// on with further micro-batches, in the order of the same plan over more steps. `policy` gives the
 /// method and its constants. This function sets the policy's sizes, and its seed from `options`.

@@ -199,7 +199,7 @@ Rehearsal rehearse_groups(const Grouped& c, int updates, const Costs& costs = av
   sizes.steps = updates;
   Lowering how;
   how.pipelines = c.pipelines;
-  how.sharing = GroupAverage{};
+  how.sharing = WeightAverages{};
   Pace pace;
   pace.unit_ns = 1e6;
   pace.stragglers.slow.push_back({.pipeline = 1, .factor = 2});

@@ -125,7 +125,7 @@ TEST(Asynchronous, AveragesWeightsAfterEveryUpdate) {
       const Sizes sizes{.stages = stages, .micro_batches = method[9] ? 4 : 1, .steps = 20};
       Lowering how;
       how.pipelines = 4;
-      how.sharing = GroupAverage{};
+      how.sharing = WeightAverages{};
       const Schedule plan = lower(generate(method, sizes), how);
       EXPECT_FALSE(holds(plan, Kind::ReduceGrad));
       EXPECT_EQ(verify(plan).versions, verify(lower(generate(method, sizes))).versions);
@@ -140,7 +140,7 @@ TEST(Asynchronous, AveragesWeightsAfterEveryUpdate) {
     }
   }
   Lowering how;
-  how.sharing = GroupAverage{};
+  how.sharing = WeightAverages{};
   Schedule plan = lower(generate("pipedream", {.stages = 1, .micro_batches = 1, .steps = 4}), how);
   Program& row = plan.workers[0];
   row = {unroll(row), {}, 0, 0, {}};

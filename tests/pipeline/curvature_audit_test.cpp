@@ -139,7 +139,7 @@ TEST_F(Corrupted, OwnersAreNamed) {
                       }),
               HasSubstr("is for round 1, in which this copy inverts none of the 3 layers with"));
   Schedule averaged = cycle;
-  averaged.lowering.sharing = GroupAverage{};
+  averaged.lowering.sharing = WeightAverages{};
   EXPECT_THAT([&] { verify(averaged); },
               testing::ThrowsMessage<Error>(HasSubstr("can't divide inversions among owners")));
 }

@@ -35,7 +35,7 @@ Costs timed_devices() {
 Schedule plan_of(const Case& c, bool averages) {
   const Schedule s =
       generate("pipedream", {.stages = c.stages, .micro_batches = 1, .steps = c.steps});
-  const Sharing sharing = averages ? Sharing(GroupAverage{}) : Sharing(GradientSums{});
+  const Sharing sharing = averages ? Sharing(WeightAverages{}) : Sharing(GradientSums{});
   return lower(s, {.pipelines = c.pipelines, .sharing = sharing});
 }
 

@@ -278,7 +278,7 @@ TEST(Waves, WhoHasNoWavesIsRefused) {
     }
   }
   const Schedule wave = waves(2, 4, 2);
-  for (const Sharing& other : {Sharing(GradientSums{}), Sharing(GroupAverage{})})
+  for (const Sharing& other : {Sharing(GradientSums{}), Sharing(WeightAverages{})})
     refused(wave, {.pipelines = 2, .sharing = other},
             "'hetpipe' on 2 pipelines has weight versions by waves, so the pipelines must");
   refused(wave, at_servers(2, -2), "staleness must be at least 0 waves, or -1 for any, got -2");

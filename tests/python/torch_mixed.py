@@ -56,9 +56,13 @@ class Side:
         return norm
 
 
-def plain_step(whole, batches, dtype, step, scaler):
-    """Runs each micro-batch's forward in a separate autocast region, and its backward outside. Returns the loss."""
+def plain_step(whole, batches, dtype, step, scaler, pipelines):
+    """Runs each micro-batch's forward in a separate autocast region, and its backward outside. Returns the loss.
+
+    Gradients are summed within each pipeline first, as in the job. In another order the weights would differ in their last
+    bits, and a weight next to a rounding boundary would then enter the next step as another float16."""
     rows, total = sum(len(x) for x, _ in batches), 0.0
+    parameters, sums = list(whole.parameters()), []
     for micro, (x, y) in enumerate(batches):
         with torch.autocast("cpu", dtype):
             for number, piece in enumerate(pieces_of(whole)):
@@ -67,6 +71,11 @@ def plain_step(whole, batches, dtype, step, scaler):
             part = nn.functional.mse_loss(x, y) * (len(y) / rows)
         scaler.scale(part).backward()
         total += part.item()
+        if (micro + 1) % (len(batches) // pipelines) == 0:
+            sums.append([p.grad for p in parameters])
+            whole.zero_grad()
+    for parameter, *grads in zip(parameters, *sums, strict=True):
+        parameter.grad = sum(grads[1:], grads[0])
     return total
 
 
@@ -108,7 +117,7 @@ def run(name, micros, seed):
             found = pipe.step(x[pipe.pipeline], y[pipe.pipeline], ours.scaler if scaled else None)
         theirs.optimizer.zero_grad()
         batches = [pair for d in range(pipe.pipelines) for pair in zip(x[d].split(EACH), y[d].split(EACH), strict=True)]
-        plain = plain_step(whole, batches, dtype, step, theirs.scaler)
+        plain = plain_step(whole, batches, dtype, step, theirs.scaler, pipe.pipelines)
         if step == BAD_STEP and scaled:
             spoil(whole.parameters())
             if pipe.transport.worker == 0:

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from torch_cases import FOUR, SAMPLE, SUMMED, TWO, snippets
+from torch_cases import EXACT, FOUR, SAMPLE, SUMMED, TWO, snippets
 
 HERE = Path(__file__).resolve().parent
 SEED = sys.argv[sys.argv.index("--seed") + 1] if "--seed" in sys.argv else "7"
@@ -45,7 +45,7 @@ class Torch(unittest.TestCase):
                          {(name, w) for name in cases for w in range(workers)}, printed)
         for name, worker, bits, weights, numbers in found:
             with self.subTest(case=name, worker=worker, seed=SEED):
-                if any(word in name for word in SUMMED):
+                if any(word in name for word in SUMMED) and name not in EXACT:
                     self.assertLess(float(weights), 1e-6)
                     self.assertLess(float(numbers), 1e-6)
                 else:

@@ -172,8 +172,9 @@ TEST(JobNeeds, EveryPairOfALayoutAndAFeatureIsAcceptedOrRefusedWithItsReason) {
         continue;
       }
       EXPECT_THAT(why, HasSubstr(expected->second)) << row.feature << " on " << layout;
-      if (why.find("shares weights over servers, so") == std::string::npos)
+      if (why.find("shares weights over servers, so") == std::string::npos) {
         EXPECT_THAT(why, HasSubstr(row.feature)) << layout;
+      }
       ++refused;
     }
   }
