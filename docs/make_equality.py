@@ -36,22 +36,25 @@ OPTIMIZERS = {
 }
 HEAD = """# Equal to one process
 
-Made by `docs/make_equality.py`, which trains what it lists; a test keeps it fresh. BERT `deep` (16 layers of 64, tied,
-dropout 0.1), {steps} steps of max(8, 2 P) micro-batches of {samples} samples per pipeline, clipped; P workers per pipeline,
-as threads. One process of one stage takes the same micro-batches. A cell stands for four runs: SGD and AdamW, recompute off
-and on (varuna has its own).
+This page shows that every synchronous method gives the results of one process. `docs/make_equality.py` writes it by training
+every case of the table, and a test checks that it is up to date. The model is BERT `deep` (16 layers of 64, tied, dropout
+0.1). A run has {steps} steps of max(8, 2 P) micro-batches of {samples} samples per pipeline, with clipping. P is the number
+of workers per pipeline, which are threads. The reference is one process with one stage and the same micro-batches. Each cell
+covers four runs: SGD and AdamW, each without and with recompute (varuna has its own).
 
-*bitwise*: all weights and losses have the bits of one process. A figure: the gradients of a parameter are added in another
-order, by replicas, pipelines or backwards that do not run in ascending order of micro-batch; it is the largest of: distance
-of an SGD-trained weight tensor over its norm (over 1 where that is less), relative distance of a loss of either. None is
-above {bound:g}. Here each worker has one thread; no kernel's bits depend on their number (`ops_test` holds every operator to
-it for 1, 2, 3, 4 and 7; `threads_test` trains ResNet-18 and BERT with several), so `--threads` may differ between the runs.
-The processor's instructions and the version of oneDNN must be the same. In every run each worker keeps at once as many
-activations, and bytes of them, as its plan says, exactly.
+*bitwise*: all weights and losses have the bits of one process. A figure means that the gradients of a parameter are added in
+another order: by replicas, pipelines, or backwards that do not run in ascending order of micro-batch. The figure is the
+larger of two values: the distance of an SGD-trained weight tensor, divided by its norm (by 1 if the norm is less), and the
+relative distance of a loss with either optimizer. No figure is above {bound:g}.
 
-Batch norm uses the statistics of one micro-batch, in one process too; of running statistics every replica and pipeline has
-its own, and what is saved is their mean. Models with batch norm are refused by `--concat halving`: half a micro-batch has
-other statistics.
+Each worker has one thread here. No kernel's bits depend on the number of threads (`ops_test` checks every operator with 1, 2,
+3, 4 and 7; `threads_test` trains ResNet-18 and BERT with several), so `--threads` may differ between the runs. The processor's
+instructions and the version of oneDNN must be the same. In every run, the peak number of activations that each worker keeps,
+and their bytes, are exactly those of its plan.
+
+Batch norm uses the statistics of one micro-batch, in one process too. Every replica and pipeline has its own running
+statistics, and their mean is saved. `--concat halving` refuses models with batch norm, because half a micro-batch has other
+statistics.
 
 | method | {columns} |
 |---|{rules}

@@ -25,74 +25,85 @@ COMMANDS = [
 ]
 HEAD = """# Reference
 
-Made by `docs/make_reference.py` from the tools themselves; a test keeps it fresh.
+This page lists every command with its help text, every option and environment variable, and the formats of files.
+`docs/make_reference.py` writes it from the tools themselves, and a test checks that it is up to date.
 """
-OPTIONS = """Each option stands in one table of the code (`base/fields.h`), of which the help above, Python's keywords
-and these rows are made.
+OPTIONS = """Each option is defined in one table of the code (`base/fields.h`). The help texts above, Python's keywords and
+the rows below are made from that table.
 """
 HOLDERS = {
-    "plan": "Of `hetu schedule`, `verify`, `simulate` and `rehearse`, and of the functions of `hetu.schedule`.",
-    "choose": "Of `hetu choose` and `hetu.schedule.choose`.",
-    "sizes": "Those of a plan that its method is made by; a method takes some of them only.",
-    "training": "Of the training scripts; keywords of `hetu.Executor` (`batch_size` is the data's).",
-    "averaging": "Of the training scripts; keywords of `hetu.averaging.Averaging`.",
-    "stragglers": "Of the training scripts; keywords of `hetu.averaging.Stragglers`.",
-    "slow": "The keys of `--slow`, and of the dicts in `hetu.averaging.Stragglers(slow=…)`.",
-    "rate": "What `hetu.lr` makes; the scripts have options of their own for its shape.",
+    "plan": "Options of `hetu schedule`, `verify`, `simulate` and `rehearse`; keywords of `hetu.schedule`'s functions.",
+    "choose": "Options of `hetu choose`; keywords of `hetu.schedule.choose`.",
+    "sizes": "Options of a plan that its method is generated from. A method takes only some of them.",
+    "training": "Options of the training scripts; keywords of `hetu.Executor` (`batch_size` belongs to the data).",
+    "averaging": "Options of the training scripts; keywords of `hetu.averaging.Averaging`.",
+    "stragglers": "Options of the training scripts; keywords of `hetu.averaging.Stragglers`.",
+    "slow": "Keys of `--slow`, and of the dicts in `hetu.averaging.Stragglers(slow=…)`.",
+    "rate": "Fields of a learning rate of `hetu.lr`. The training scripts have their own options for its shape.",
 }
-OPTIMIZER = "`--optimizer` of this name; keywords of its class in `hetu.optim`, where `betas` are beta1 and beta2."
+OPTIMIZER = ("Options of the `--optimizer` with this name; keywords of its class in `hetu.optim`, where `betas` are beta1 "
+             "and beta2.")
 IDS = """## Ids, units, instructions
 
-- *P* workers of one pipeline, *M* micro-batches per step, *V* chunks (model stages per worker). Workers, stages,
-  micro-batches and steps count from 0. Replica r of model stage s of n has the id r·n + s; worker w of pipeline d is the
-  worker d·P + w.
-- Times are in the unit of the options, milliseconds with `--costs`; JSON names it (`time_unit`). Without costs a forward
-  takes 1 and a full backward 2; times are per worker and micro-batch, so a chunk takes 1/V of them.
-  `hetu choose --workers` takes the times of the whole model instead. Numbers of options and files are at most 1e15.
-- Activations count in micro-batches of one worker: an F adds 1, a B takes 1, I and W take 1/2 each; a chunk counts 1/V.
-- Memory limits: a plain number counts micro-batches; with KiB, MiB or GiB, bytes.
+- *P* is the number of workers of one pipeline, *M* the number of micro-batches per step, and *V* the number of chunks (model
+  stages per worker). Workers, stages, micro-batches and steps are numbered from 0. With n model stages, replica r of stage s
+  has the id r·n + s. Worker w of pipeline d is the worker d·P + w.
+- Times have the unit of the options, or milliseconds with `--costs`. JSON output names the unit (`time_unit`). Without
+  costs, a forward takes 1 and a full backward 2. Times are per worker and micro-batch, so a chunk takes 1/V of them.
+  `hetu choose --workers` takes the times of the whole model instead. Numbers in options and files are at most 1e15.
+- Activations are counted in micro-batches of one worker. An F adds 1, a B removes 1, and I and W remove 1/2 each. A chunk
+  counts 1/V.
+- A memory limit without a unit is a number of micro-batches. With KiB, MiB or GiB it is a size in bytes.
 
 | cell | meaning |
 |---|---|
 | `2F0` `2B0` | forward and full backward of stage 2, micro-batch 0 |
-| `2I0` `2W0` | its two halves: input gradient, weight gradient |
-| `2R0` | forward again, before B or I |
-| `2SEND_F0` `2RECV_F0` `2SEND_B0` `2RECV_B0` | messages; a part above 0 follows a colon: `2SEND_F0:1` |
+| `2I0` `2W0` | the two halves of a backward: input gradient, weight gradient |
+| `2R0` | recomputes the forward, before B or I |
+| `2SEND_F0` `2RECV_F0` `2SEND_B0` `2RECV_B0` | messages; the number of a part above 0 follows a colon: `2SEND_F0:1` |
 | `2REDUCE_GRAD` | all-reduce of the gradients of stage 2 over its copies |
-| `REDUCE_SCALARS` | loss, norm and the like over all workers |
+| `REDUCE_SCALARS` | sum of loss, norm and other scalars over all workers |
 | `2UPDATE` | optimizer step |
-| `2PARTIAL_REDUCE` | mean of the stage's weights with those of some other pipelines |
+| `2PARTIAL_REDUCE` | average of the stage's weights with those of some other pipelines |
 | `2CURVATURE_A7:3` `2CURVATURE_B7:3` | K-FAC: micro-batch 7 goes into the input or gradient factor of layer 3 of the stage |
 | `2SYNC_A:3` `2SYNC_B:3` | all-reduce of such a factor over the copies of the stage |
-| `2INVERT_A:3` `2INVERT_B:3` | its damped inverse; where copies share layers out, of this copy's in round 3 |
-| `2GATHER:3` | the inverses of round 3, from the copies of the stage that made them to all |
-| `2PRECONDITION` | the stage's gradients times its inverses |
-| `2PUSH` | what a wave's updates have changed goes to the servers; of pipelines that meet there |
-| `2PULL` | the servers' weights, with the updates since the push on top; waits until nobody is too far behind |
+| `2INVERT_A:3` `2INVERT_B:3` | damped inverse of a factor; if copies divide the layers, of this copy's in round 3 |
+| `2GATHER:3` | sends the inverses of round 3 from the copies that made them to all copies of the stage |
+| `2PRECONDITION` | multiplies the stage's gradients by its inverses |
+| `2PUSH` | sends the changes of a wave's updates to the servers (for pipelines that use servers) |
+| `2PULL` | gets the servers' weights and adds the updates since the push; waits while a pipeline is too far behind |
 | `(0F1;3B0)OVERLAP_F_B` | two instructions that run as one |
 
 ## Figures of `hetu simulate --format json`
 
-`makespan`: end of the last compute instruction; `step_time`: end of the last update or collective; `ideal`: the largest
-`busy`; `bubble_fraction`: idle / (makespan · workers); `bubble_overhead`: (makespan - ideal) / ideal; `span`: the longest
-time from a worker's first start to its last end; `span_bubble_rate`: 1 - ideal / span. Per worker: `busy`, `start`, `end`,
-`peak_activations`, `weight_versions`, `stages`, and `peak_bytes` under costs with bytes. Asynchronous methods add
-`steps` and `steady_bubble`. `throughput`:
-micro-batches per time unit over all pipelines, without fill and drain. Pipelines that average in groups add `groups`:
-`count`, `mean_size`, `median_size`, `sizes` (how many of each), `mean_wait_us` of a member for its group.
+| key | meaning |
+|---|---|
+| `makespan` | end of the last compute instruction |
+| `step_time` | end of the last update or collective |
+| `ideal` | the largest `busy` |
+| `bubble_fraction` | idle / (makespan · workers) |
+| `bubble_overhead` | (makespan - ideal) / ideal |
+| `span` | the longest time from a worker's first start to its last end |
+| `span_bubble_rate` | 1 - ideal / span |
+| `throughput` | micro-batches per time unit over all pipelines, without fill and drain |
+| `steps`, `steady_bubble` | for asynchronous methods |
+| `groups` | for averages in groups: `count`, `mean_size`, `median_size`, `sizes` (groups per size), `mean_wait_us` |
+
+Each worker has `busy`, `start`, `end`, `peak_activations`, `weight_versions` and `stages`, and `peak_bytes` if the costs
+have bytes.
 
 ## Files
 
-**Plan, CSV**: a row per worker, a cell per instruction in order; empty cells are ignored; the form of
-torch.distributed.pipelining.
+**Plan, CSV**: one row per worker, with one cell per instruction, in order. Empty cells are ignored.
+torch.distributed.pipelining uses the same format.
 
 **Plan, JSON** (`hetu schedule --format json`): `{"method", "stages", "micro_batches", "chunks", "concat", "pair_semantics",
 "steps", "placements": [{"id", "workers": [0], "model_stage", "replica"}], "version_rule", "run_policy", "most_versions",
-"workers": [{"prologue": ["0F0"], "body": [], "repeat": 0, "shift": 0, "drain": []}]}`; the body stands `repeat` times,
-micro ids raised by `shift` each time. A lowered plan (`--lowered`) adds `"lowering"`: pipelines, where sums
-stand, tied weights.
+"workers": [{"prologue": ["0F0"], "body": [], "repeat": 0, "shift": 0, "drain": []}]}`; the body runs `repeat` times,
+and its micro-batch ids rise by `shift` each time. A lowered plan (`--lowered`) adds `"lowering"`: the pipelines, the
+placement of sums, and tied weights.
 
-**Costs, JSON** (`--costs`; only `stages` is needed, one entry per model stage or one for all):
+**Costs, JSON** (`--costs`). Only `stages` is required, with one entry per model stage or a single entry for all:
 
 ```
 {"unit": "ms", "stages": [{"forward": 1, "input_grad": 1, "weight_grad": 1, "recompute": 1, "update": 0, "bytes_out": 0,
@@ -102,32 +113,33 @@ stand, tied weights.
   "workers": [{"speed": 1, "memory_limit": 0}]}
 ```
 
-`"reduce_grad"` is the time of a step's sum of the stage's gradient over its copies, and of an average of its weights;
-where it is 0 (or `--allreduce` is given), `"allreduce"` stands for it. `"working_bytes"`: what a backward needs beside
-what is kept. `"curvature"`: K-FAC on the stage's linear layers, factors per micro-batch, inversion per refresh,
-preconditioning per step, and the output gradients (of a micro-batch) and factors that it keeps. `"blocks"`, if there, holds
-one entry per block of the model as `"stages"` does per stage, with `"weight"`, what training cuts by: the costs of plans of
-other numbers of stages ([compare.md](compare.md)). Pipelines that are not cut alike: `"cuts": [[0, 4], [0, 5]]`, the first
-block of each stage by pipeline, and `"stages"` has the stages of every pipeline, one after the other.
+`"reduce_grad"` is the time in which the stage's gradient is summed over its copies once per step, and the time of an average
+of its weights. If it is 0, or if you give `--allreduce`, `"allreduce"` is used instead. `"working_bytes"` is the memory that
+a backward needs in addition to the kept activations. `"curvature"` describes K-FAC on the stage's linear layers: the times
+of factors per micro-batch, of inversion per refresh and of preconditioning per step, and the bytes of output gradients (per
+micro-batch) and factors that it keeps. The optional `"blocks"` has one entry per block of the model, in the form of
+`"stages"`. The `"weight"` of a block is the number by which training cuts the model. With blocks, the costs also serve plans
+of other numbers of stages ([compare.md](compare.md)). If pipelines are cut differently, `"cuts": [[0, 4], [0, 5]]` has the
+first block of each stage for each pipeline, and `"stages"` has the stages of all pipelines, one after the other.
 
-**Trace** (`--trace`, `--format trace`): Chrome trace events, for Perfetto; `pid` 0 predicted, 1 measured; `tid` the worker;
-`args` kind, stage, micro, part, step; `ts` and `dur` in microseconds.
+**Trace** (`--trace`, `--format trace`): Chrome trace events, for Perfetto. `pid` is 0 for predicted and 1 for measured
+events, and `tid` is the worker. `args` has kind, stage, micro, part and step. `ts` and `dur` are in microseconds.
 
-**Group log** (`--group-log`): one JSON object per group: `run` (the step at which it began; training saves between runs),
-`time_us`, `stage`, `serial` (of the stage, from 0), `members` (pipelines), `updates` (of each, its count), `arrived_us`,
-`reason`, with AD-PSGD `initiator`; `{"run", "time_us", "lost"}` for a pipeline that left. A resumed run takes out the groups
-that it makes again; times and serials count on. Of a simulation, a plain time unit counts as 1 ms.
+**Group log** (`--group-log`): one JSON object per group. Its keys are `run` (the step at which the run began; training saves
+between runs), `time_us`, `stage`, `serial` (the number of the group in its stage, from 0), `members` (pipelines), `updates`
+(the update count of each member), `arrived_us`, `reason`, and with AD-PSGD `initiator`. A pipeline that left the job has a
+line `{"run", "time_us", "lost"}`. A resumed run removes the groups that it repeats; times and serials continue. In a
+simulation, a time unit without a name counts as 1 ms.
 
-**Training log** (`--log`, `hetu.hooks.Log`): a record per step: step, the losses, samples_per_s, seconds, learning_rate,
-gradient_norm; under fp16 also loss_scale and skipped, and with `--payload one-byte:…` meaningless. A JSON object per
-line, or CSV with the names in the first line where the file's name ends in .csv.
-A resumed run takes out the steps that it does again.
+**Training log** (`--log`, `hetu.hooks.Log`): one record per step with step, the losses, samples_per_s, seconds,
+learning_rate and gradient_norm. fp16 adds loss_scale and skipped. `--payload one-byte:…` adds meaningless. A record is a
+JSON object on one line. If the file's name ends in .csv, the file is CSV, with the names in the first line. A resumed run
+removes the steps that it repeats.
 
-**TensorBoard** (`--name`): `runs/NAME/events.out.tfevents.*`, a point per epoch (of a resumed run in place of
-the points that it makes again), and `Step/…` every `--points-every` steps
-([training.md](training.md#what-a-run-writes)): Train/loss, Train/samples_per_s; of images also Train/acc,
-Validation/loss,
-Validation/acc, Validation/acc5; of click logs Validation/loss, Validation/auc.
+**TensorBoard** (`--name`): `runs/NAME/events.out.tfevents.*` has one point per epoch, and `Step/…` every `--points-every`
+steps ([training.md](training.md#what-a-run-writes)). A resumed run replaces the points that it repeats. The scalars are
+Train/loss and Train/samples_per_s. Images add Train/acc, Validation/loss, Validation/acc and Validation/acc5. Click logs add
+Validation/loss and Validation/auc.
 """
 
 

@@ -22,23 +22,22 @@ DOCS = Path(__file__).resolve().parent
 # Figures that differ, by their names on the page, and the reasons.
 DIFFERENT = {
     "interleaved-zb, P = 8, M = 16: send slots": (
-        "Torch's order begins with further rounds of warm-up forwards; with two chunks the ring then holds P/2 messages "
-        "between "
-        "neighbours: 2, 3 and 4 for P = 4, 6 and 8 with M = 2P and 4P. The order itself is torch's own (a test compares "
-        "them)."
+        "Torch's order begins with additional rounds of warm-up forwards. With two chunks the ring then holds P/2 messages "
+        "between neighbours: 2, 3 and 4 for P = 4, 6 and 8 with M = 2P and 4P. The order itself is torch's own (a test "
+        "compares them)."
     ),
     "looped-bfs, P = 4, M = 16: send slots": (
-        "A worker passes all M micro-batches to the next before it takes what comes around, so M div P messages wait: 2 "
-        "is right for "
-        "M = 2P only. Tried: P = 4, 6 and 8 with M = 2P and 4P."
+        "A worker passes all M micro-batches to the next worker before it takes those that come around, so M div P messages "
+        "wait. The specified 2 is right for M = 2P only. Tried: P = 4, 6 and 8 with M = 2P and 4P."
     ),
     **pipefisher.DIFFERENT,
 }
 HEAD = """# Published figures, recomputed
 
-Made by `docs/make_reproduction.py` (`./run reproduce`) from the code; a test keeps it fresh and fails on any figure that
-begins to differ. In every table a cell reads *published / Hetu*, Hetu's rounded to the printed digits, with the difference
-in brackets and bold where there is one. Each figure is that of one command; the ones named give them with `--format json`.
+This page compares published figures with those that Hetu computes. `docs/make_reproduction.py` (`./run reproduce`) writes it
+from the code. A test checks that it is up to date, and fails if another figure begins to differ. In every table a cell reads
+*published / Hetu*, with Hetu's figure rounded to the printed digits. If they differ, the cell is bold and has the difference
+in brackets. Each figure comes from one command. The commands that are shown print their figures with `--format json`.
 
 """
 
@@ -46,9 +45,10 @@ in brackets and bold where there is one. Each figure is that of one command; the
 def zero_bubble(page: Page) -> None:
     page.section("Zero bubble: tables 5 and 6", f"Source: {published.ZERO_BUBBLE}")
     page.prose(
-        "Span bubble rate, 1 - M (F + B + W) / span; times in ms, a latency per hop. The first figure:",
+        "The span bubble rate is 1 - M (F + B + W) / span. Times are in ms, with a latency per hop. The command of the "
+        "first figure:",
         command("1f1b", stages=8, micro_batches=24, forward=18.522, input_grad=18.086, weight_grad=9.337, latency=0.601),
-        "→ `span_bubble_rate`. zb-1p and zb-2p keep to P and 2P activations; `auto` at 2P is not to exceed ZB-2p.",
+        "→ `span_bubble_rate`. zb-1p and zb-2p keep at most P and 2P activations. `auto` with 2P must not exceed ZB-2p.",
     )
     methods = ["1f1b", "zb-h1", "zb-h2", "zb-1p", "zb-2p"]
     rows, loops = [], []
@@ -90,8 +90,9 @@ def zero_bubble(page: Page) -> None:
 def unit_times(page: Page) -> None:
     page.section(
         "Unit times",
-        "F = B = W = 1, no latency, P = 4: makespan bubble, makespan - 3M, and the largest peak of activations;",
-        "the methods' papers. The bubbles do not depend on M.",
+        "The table has the makespan bubble, makespan - 3M, and the largest peak of activations. F = B = W = 1, P = 4, no "
+        "latency.",
+        "The sources are the methods' papers. The bubbles do not depend on M. One of the commands:",
         command("zb-v", stages=4, micro_batches=8, backward=2),
         "→ `makespan`, `peak_activations`.",
     )
@@ -112,10 +113,12 @@ def forms(page: Page) -> None:
     listed = ["{" + ", ".join(map(str, sorted(set(sizes)))) + "}" for sizes in zip(*closed_forms.SIZES, strict=True)]
     page.section(
         "Closed forms",
-        "Makespan and span bubbles in time, peaks in micro-batches on the fullest worker, each over all legal",
+        "The table has makespan and span bubbles as times, and peaks in micro-batches on the fullest worker, each over all "
+        "legal",
         f"plans with P in {listed[0]}, M in {listed[1]} and {len(closed_forms.TIMES)} triples (F, B, W), no latency.",
-        "T = F + B + W; k micro-batches per round. *Steady*: idle share of worker 0 in the middle of 8 steps. Sources: each",
-        "method's, in [schedules.md](schedules.md).",
+        "T = F + B + W, and k is the number of micro-batches per round. *Steady* is the idle share of worker 0 in the "
+        "middle of 8 steps. The sources are",
+        "those of the methods, in [schedules.md](schedules.md). The command:",
         command("zb-h1", stages="P", micro_batches="M", forward="F", input_grad="B", weight_grad="W") + ".",
     )
     known: dict[tuple[Any, ...], dict[str, float] | None] = {}
@@ -134,8 +137,10 @@ def forms(page: Page) -> None:
 def v_shapes(page: Page) -> None:
     page.section(
         "V-Half and V-Min",
-        "Qi et al., Pipeline Parallelism with Controllable Memory, 2024. F = B = W = 1: upper bounds of the",
-        "makespan bubble and of the peak of activations, beside the largest over M = P, 2P and 4P.",
+        "Source: Qi et al., Pipeline Parallelism with Controllable Memory, 2024. For F = B = W = 1, the table has upper "
+        "bounds of the",
+        "makespan bubble and of the peak of activations, next to the largest value over M = P, 2P and 4P. One of the "
+        "commands:",
         command("v-half", stages=8, micro_batches=32, backward=2) + ".",
     )
     rows = []
@@ -153,7 +158,8 @@ def v_shapes(page: Page) -> None:
             cells.append(page.bound(f"{method}, P = {p}: peak", most, max(map(peak, runs.values()))))
         rows.append([str(p), *cells])
     page.table(["P", "V-Half bubble at most", "peak at most", "V-Min bubble at most", "peak at most"], rows)
-    page.prose("The peaks hold for every M from 1 to 2P; the bubbles for all but these, which the last section explains:")
+    page.prose("The bounds of peaks hold for every M from 1 to 2P. The bounds of bubbles hold except in these cases, which "
+               "the last section explains:")
     where = {"v-half": "M < P/2 (P odd), M < P/4 + 3/2 (P even)", "v-min": "P divided by 3: M = 1; P = 15, M = 9"}
     rows = [worst_of(page, f"{method}: {words}", over[method]) for method, words in where.items()]
     page.table(["bubble over its bound at M = 1 to 2P and 4P, P = 2 to 16", "plans", "elsewhere, or not there"], rows)
@@ -169,7 +175,8 @@ def over_its_bound(method: str, p: int, m: int) -> bool:
 def varuna(page: Page) -> None:
     page.section(
         "Varuna",
-        "Athlur et al., Varuna, EuroSys 2022, and its published code. P = 4, F = R = 1, B = 2. The order for N = 5:",
+        "Source: Athlur et al., Varuna, EuroSys 2022, and its published code. P = 4, F = R = 1, B = 2. This command prints "
+        "the order for N = 5:",
         "`hetu schedule varuna --stages 4 --micro-batches 5 --format csv`.",
     )
     plan = schedule.generate("varuna", stages=4, micro_batches=5)
@@ -179,8 +186,9 @@ def varuna(page: Page) -> None:
     ]
     page.table(["stage", "published / Hetu"], rows)
     page.prose(
-        "Makespans by the latency of a hop. 27 is the length of the published ticks; those with a latency or the rule are",
-        "one implementation's:",
+        "The table has makespans by the latency of a hop. 27 is the length of the published ticks. Those with a latency or "
+        "the rule come from",
+        "one implementation. One of the commands:",
         command("varuna", stages=4, micro_batches=5, backward=2, recompute=1, latency=2, runtime_rule=True) + ".",
     )
     rows = []
@@ -206,9 +214,10 @@ def varuna(page: Page) -> None:
 def slots(page: Page) -> None:
     page.section(
         "Send slots",
-        "The least bound on unreceived messages per pair of workers with which a lowered plan makes progress:",
+        "The table has the smallest number of send slots, the bound on unreceived messages per pair of workers, with which "
+        "a lowered plan makes progress:",
         "`hetu schedule METHOD … --lowered --format csv -o plan.csv`, then `hetu verify plan.csv --send-slots K`. The first",
-        "figure of a cell is this project's own specification, not a paper's.",
+        "figure of a cell comes from this project's own specification, not from a paper.",
     )
     rows = []
     for words, p, m, known in published.SEND_SLOTS:
@@ -230,7 +239,7 @@ def progresses(lowered: schedule.Schedule, send_slots: int) -> bool:
 
 
 def not_reproduced(page: Page) -> None:
-    page.section("What comes out otherwise, and what was tried")
+    page.section("Figures that differ, and what was tried")
     costs = {"forward": 1, "input_grad": 2, "weight_grad": 1.5}
     h2 = simulated("zb-h2", stages=4, micro_batches=8, **costs)["span"] - 8 * 4.5
     zbv = [
@@ -241,35 +250,29 @@ def not_reproduced(page: Page) -> None:
     least = simulated("v-min", stages=15, micro_batches=9)["makespan"] - 27
     for item in (
         *(f"**{name}.** {why}" for name, why in DIFFERENT.items()),
-        "**Interleaved 1F1B in the zero-bubble paper**: by a fitted form only (above). In the first row one latency on "
-        "every hop, as "
-        "in the other columns, costs 46 c and gives 0.1090; none from the last worker to the first 44 c, none between the "
-        "two 42 c "
-        "(`link` of a costs file); the printed rate needs 38 c.",
-        "**ZB-H2's bubbles** are published without the term B - F: (P-1) max(0, F+B-2W) for the span, F in place of 0 for "
-        "the makespan. "
-        "Where B > F, the last worker's backwards outrun its forwards: F = 1, B = 2, W = 1.5, P = 4, M = 8 has a span "
-        "bubble of "
-        f"{h2:g}, not 0. Both forms are in the table above, each where it holds; all settings of the paper have B < F.",
-        "**ZB-V with M <= P** takes (M+P-1)(F+B) + W where F = W <= B; printed for W <= F and W <= B. P = 4, M = 3 with "
-        f"F = 2, B = 2, W = 1 takes {zbv[0]:g}, not 25; with F = 1, B = 2, W = 1.5, outside the printed range, {zbv[1]:g}, "
-        "not 19.5; the order is torch's, from sizes alone.",
-        "**V-Half's bubble bound** does not hold for few micro-batches: M < P/2 where P is odd, M < P/4 + 3/2 where it is "
-        "even. "
-        "At M = 1 no order can: the way through 2P stages and back leaves a bubble of 2P - 2.5. P = 16, M = 4 has "
-        f"{half:g}, the bound is 20.5. V-Min's fails at M = 1 where 3 divides P; and at P = 15, M = 9 with {least:g}, the "
-        "bound is 26.5 (at P = 18, 21 and 24, by 1/2 too, for some M between P/2 and P).",
-        "**Varuna's ticks**: `simulate` starts a recompute as soon as its worker is free, the ticks when the gradient is "
-        "underway. "
-        "Orders, backwards and length agree; a test compares them tick by tick.",
+        "**Interleaved 1F1B in the zero-bubble paper** follows from a fitted form only (above). In the first row, one "
+        "latency on every hop, as in the other columns, costs 46 c and gives 0.1090. Without a latency from the last worker "
+        "to the first it costs 44 c, and without one in both directions between these two 42 c (`link` of a costs file). "
+        "The printed rate needs 38 c.",
+        f"**ZB-H2's bubbles** are published without the term B - F: (P-1) max(0, F+B-2W) for the span, and F in place of 0 "
+        f"for the makespan. If B > F, the last worker's backwards outrun its forwards: F = 1, B = 2, W = 1.5, P = 4, M = 8 "
+        f"has a span bubble of {h2:g}, not 0. The table above has both forms, each in the range where it holds. All "
+        f"settings of the paper have B < F.",
+        f"**ZB-V with M <= P** takes (M+P-1)(F+B) + W for F = W <= B. It is printed for W <= F and W <= B. P = 4, M = 3 "
+        f"with F = 2, B = 2, W = 1 takes {zbv[0]:g}, not 25. F = 1, B = 2, W = 1.5, outside the printed range, takes "
+        f"{zbv[1]:g}, not 19.5. The order is torch's, from sizes alone.",
+        f"**V-Half's bubble bound** does not hold for few micro-batches: M < P/2 for odd P, M < P/4 + 3/2 for even P. At M "
+        f"= 1 no order can meet it: the path through 2P stages and back leaves a bubble of 2P - 2.5. P = 16, M = 4 has "
+        f"{half:g}, and the bound is 20.5. V-Min's bound fails at M = 1 if 3 divides P, and at P = 15, M = 9 with "
+        f"{least:g}, where the bound is 26.5 (also at P = 18, 21 and 24, by 1/2, for some M between P/2 and P).",
+        "**Varuna's ticks**: `simulate` starts a recompute as soon as its worker is free. The ticks start it when the "
+        "gradient is on its way. Orders, backwards and length agree, and a test compares them tick by tick.",
         f"**Measured runs.** The busy share of the profile above was {published.MEASURED_BUSY} % on 8 P100 (PipeFisher's "
-        "figure, without "
-        "its own work): the prediction has no communication, optimizer or starts of kernels in it. Samples per second on "
-        "clusters "
-        "(Chimera's BERT-48 and GPT-2, Varuna, PipeDream, HetPipe) and times to accuracy need the machines.",
-        "**Eager-opt over eager reductions** (3, 9 and 12 % on 16, 32 and 64 nodes) depends on a network; `--sync "
-        "eager-opt --allreduce T` "
-        "predicts it for a given T.",
+        f"figure, without its own work). The prediction leaves out communication, optimizer and kernel launches. Samples "
+        f"per second on clusters (Chimera's BERT-48 and GPT-2, Varuna, PipeDream, HetPipe) and times to accuracy can't be "
+        f"checked without the machines.",
+        "**Eager-opt over eager gradient sums** (3, 9 and 12 % on 16, 32 and 64 nodes) depends on a network. `--sync "
+        "eager-opt --allreduce T` predicts it for a given T.",
     ):
         page.item(item)
 
@@ -281,7 +284,7 @@ def page_and_picture() -> tuple[Page, dict[Path, str]]:
     picture = chimera.profile(page)
     slots(page)
     not_reproduced(page)
-    count = f"{page.figures:,} figures; {len(page.different)} come out otherwise.\n\n"
+    count = f"{page.figures:,} figures; {len(page.different)} differ.\n\n"
     text = HEAD + count + page.text.rstrip() + "\n"
     return page, {DOCS / "reproduction.md": text, DOCS / "pictures" / chimera.PICTURE: picture}
 
@@ -290,7 +293,7 @@ def main() -> int:
     page, files = page_and_picture()
     wrong = sorted(set(page.different) ^ set(DIFFERENT))
     for name in wrong:
-        print(f"differs, and DIFFERENT has no reason: {name}" if name in page.different else f"differs no longer: {name}")
+        print(f"differs, but DIFFERENT has no reason: {name}" if name in page.different else f"no longer differs: {name}")
     if sys.argv[1:] == ["--check"]:
         stale = [path.name for path, text in files.items() if not path.exists() or path.read_text() != text]
         if stale:
@@ -298,7 +301,7 @@ def main() -> int:
         return 1 if stale or wrong else 0
     for path, text in files.items():
         path.write_text(text)
-    print(f"docs/reproduction.md: {page.figures:,} figures, {len(page.different)} come out otherwise")
+    print(f"docs/reproduction.md: {page.figures:,} figures, {len(page.different)} differ")
     return 1 if wrong else 0
 
 

@@ -19,15 +19,18 @@ DOCS = Path(__file__).resolve().parent
 SIZES = {"stages": 4, "micro_batches": 8}
 HEAD = """# Schedules
 
-Made by `docs/make_schedules.py` from the code; a test keeps it fresh. All pictures: 4 workers, 8 micro-batches, a forward of
-1 and each gradient of 1 time unit, no latency; asynchronous methods over 2 steps. `hetu simulate METHOD --stages 4
---micro-batches 8` prints the same; add `--steps 2` for asynchronous methods, and use `--stages 1` for dp. *Bubble* is
-idle time over all workers; *peak* counts activations in micro-batches on the
-fullest worker; *messages* are sends per micro-batch.
+This page shows every method with a figure and its numbers. `docs/make_schedules.py` writes it from the code, and a test
+checks that it is up to date.
 
-P workers, M micro-batches, V chunks per worker, M = K P; F, B, W the times of forward, input gradient and weight gradient,
-T their sum. The forms give the bubble in time, makespan - M T, and the peak, where they hold; k micro-batches per round
-([reproduction.md](reproduction.md) compares them with the simulator).
+All figures have 4 workers and 8 micro-batches. A forward and each gradient take 1 time unit, and there is no latency.
+Asynchronous methods run 2 steps. `hetu simulate METHOD --stages 4 --micro-batches 8` prints the same numbers. Add
+`--steps 2` for asynchronous methods, and use `--stages 1` for dp. *Bubble* is the idle share of all workers' time. *Peak*
+is the number of activations on the fullest worker, in micro-batches. *Messages* are sends per micro-batch.
+
+P is the number of workers, M of micro-batches, V of chunks per worker, and k of micro-batches per round; M = K P. F, B and W
+are the times of forward, input gradient and weight gradient, and T is their sum. The *forms* give the bubble as a time
+(makespan - M T) and the peak, with the range in which they hold. [reproduction.md](reproduction.md) compares them with the
+simulator.
 
 | method | bubble | its form | peak | its form | weight versions | messages |
 |---|---|---|---|---|---|---|
@@ -42,50 +45,50 @@ ABOUT = {
         "GPipe's; the gain is memory: worker s keeps at most P - s activations, whatever M is."
     ),
     "interleaved-1f1b": (
-        "Each worker holds V chunks of the model in loops, so that the pipeline fills V times faster: the bubble "
-        "is (P - 1)(F + B + W)/V for M >= P, for V times as many messages and a little more memory."
+        "Each worker holds V chunks of the model in loops, so that the pipeline fills V times faster. The bubble is (P - "
+        "1)(F + B + W)/V for M >= P, at the cost of V times as many messages and a little more memory."
     ),
     "looped-bfs": (
-        "The loops of interleaved 1F1B, breadth first: all micro-batches pass a chunk before the next chunk "
-        "begins. The same bubble as interleaved 1F1B, GPipe's memory, and reductions that start early."
+        "The loops of interleaved 1F1B, breadth first: all micro-batches pass a chunk before the next chunk begins. The "
+        "bubble is that of interleaved 1F1B, the memory is GPipe's, and gradient sums start early."
     ),
     "pipedream": (
-        "No flush: a worker updates after each backward, and a micro-batch's backward uses the weights of its "
-        "forward, which are kept. No bubble in the steady state; P - s weight versions on worker s, gradients up "
-        "to P - 1 - s updates old."
+        "There is no flush: a worker updates after each backward, and a micro-batch's backward uses the weights of its "
+        "forward, which are kept. The steady state has no bubble. Worker s keeps P - s weight versions, and its gradients "
+        "are up to P - 1 - s updates old."
     ),
     "pipedream-2bw": (
-        "No flush, one update per M micro-batches, and all stages use the weights of one update before: two "
-        "versions are enough. w(t+1) = w(t) - lr g(w(t-1))."
+        "There is no flush, and one update per M micro-batches. All stages use the weights before the previous update, so "
+        "two versions are enough: w(t+1) = w(t) - lr g(w(t-1))."
     ),
     "hetpipe": (
-        "Waves of M micro-batches run on local updates: a forward's weights lack at most M - 1 of its own pipeline's. "
-        "No bubble in the steady state. Several pipelines meet at servers, each at its own pace: a wave is pushed "
-        "(`2PUSH`) when its last update is done, and the servers' weights are pulled (`2PULL`) before the first "
-        "forward that counts on them; who is more than `--staleness D` waves ahead of the slowest waits there. "
-        "Weights then lack at most (D + 1) M + M - 2 updates of another pipeline."
+        "Waves of M micro-batches run on local updates: a forward's weights lack at most M - 1 updates of its own pipeline. "
+        "The steady state has no bubble. Several pipelines meet at servers, each at its own pace. A pipeline pushes a wave "
+        "(`2PUSH`) after the wave's last update, and pulls the servers' weights (`2PULL`) before the first forward that "
+        "needs them. A pipeline that is more than `--staleness D` waves ahead of the slowest waits there. Weights then lack "
+        "at most (D + 1) M + M - 2 updates of another pipeline."
     ),
     "gems": (
-        "Two copies of the model in opposite directions; one micro-batch is alive on a worker at a time. The least "
-        "memory for activations and the largest bubble, for models that fit no other way."
+        "Two copies of the model run in opposite directions, and a worker holds one micro-batch at a time. This takes the "
+        "least memory for activations and has the largest bubble. It is for models that don't fit otherwise."
     ),
     "chimera": (
-        "Two (or more, `--pairs`) pipelines in opposite directions share the workers, and one fills the other's "
-        "bubbles: (P - 2)/(2M + P - 2) in equal slots, half of 1F1B's. Weights stand twice. `--concat` says how "
-        "units of P micro-batches follow each other: direct, doubling (two forwards at a time) or halving "
-        "(backwards in halves)."
+        "Two pipelines (or more, `--pairs`) in opposite directions share the workers, and each fills the other's bubbles. "
+        "The bubble is (P - 2)/(2M + P - 2) in equal slots, half of 1F1B's. Weights are stored twice. `--concat` sets how "
+        "units of P micro-batches follow each other: direct, doubling (two forwards at a time) or halving (backwards in "
+        "halves)."
     ),
     "hanayo": (
-        "The model goes down and up over the workers in V/2 waves: a V placement repeated, in the greedy order of "
-        "unit times. More waves make the bubble smaller, at one copy of the weights, for more messages."
+        "The model goes down and up over the workers in V/2 waves: a repeated V placement, in the greedy order for unit "
+        "times. More waves make the bubble smaller with one copy of the weights, but take more messages."
     ),
     "zb-h1": (
-        "The backward is split: input gradients I go at once, weight gradients W wait and fill bubbles. With "
-        "1F1B's memory the makespan bubble is (P - 1) max(F + B - W, F, B), a third of 1F1B's in equal times."
+        "The backward is split: input gradients I run at once, and weight gradients W wait and fill bubbles. With 1F1B's "
+        "memory the makespan bubble is (P - 1) max(F + B - W, F, B), a third of 1F1B's for equal times."
     ),
     "zb-h2": (
-        "Twice the warm-up of ZB-H1 and up to 2P - 1 activations: no idle time within a worker's span for equal "
-        "times, only the staircase at both ends."
+        "The warm-up is twice that of ZB-H1, with up to 2P - 1 activations. For equal times there is no idle time within a "
+        "worker's span, only the staircase at both ends."
     ),
     "zb-v": (
         "Two chunks per worker in a V: worker w holds stages w and 2P - 1 - w. With 1F1B's memory there is no "
@@ -99,31 +102,33 @@ ABOUT = {
         "The V placement at about a third of 1F1B's activations, for a bubble near 1F1B's."
     ),
     "interleaved-zb": (
-        "ZB-H1 in the loops of interleaved 1F1B: (P - 1) max(F + B - W, F, B)/V, for V times as many messages."
+        "ZB-H1 in the loops of interleaved 1F1B. The bubble is (P - 1) max(F + B - W, F, B)/V, at the cost of V times as "
+        "many messages."
     ),
     "dualpipe": (
-        "Two directions, and in the middle a forward of one beside a backward of the other, so that their messages "
-        "hide behind the other's work. `--pair-semantics atomic` runs such a pair as one, `split` as two."
+        "Micro-batches run in two directions. In the middle of a step, a forward of one direction runs with a backward of "
+        "the other, so that the messages of each hide behind the other's work. `--pair-semantics atomic` runs such a pair "
+        "as one instruction, `split` as two."
     ),
     "dualpipev": (
         "DualPipe cut in half: one copy of the model on a V placement."
     ),
     "varuna": (
-        "Recomputes a micro-batch's forward while its gradient is still on the way; forwards run where a backward "
-        "is not ready. `--runtime-rule` lets a worker take what is ready at run time."
+        "A worker recomputes a micro-batch's forward while its gradient is still on the way, and runs forwards where no "
+        "backward is ready. `--runtime-rule` lets a worker run what is ready at run time."
     ),
     "zb-1p": (
-        "A greedy scheduler: for given costs, weight gradients are put where they fit, within P activations."
+        "A greedy scheduler for given costs. It puts weight gradients where they fit, and keeps at most P activations."
     ),
     "zb-2p": (
-        "The same within 2P activations: the bubble of the zero-bubble paper's best column."
+        "The scheduler of zb-1p with at most 2P activations. It gives the bubble of the zero-bubble paper's best column."
     ),
     "auto": (
-        "A search over orders, warm-up depths and places of W for given costs, speeds and a memory limit; with "
-        "`--chunks 2` over looped and V placements too. Never worse than what it starts from."
+        "A search over orders, warm-up depths and positions of W for given costs, speeds and a memory limit. With `--chunks "
+        "2` it also searches looped and V placements. The result is never worse than the plan it starts from."
     ),
     "dp": (
-        "Plain data parallelism for comparison: one stage; copies are `--pipelines`. Drawn on one worker."
+        "Plain data parallelism, for comparison: one stage, with `--pipelines` copies. It is drawn on one worker."
     ),
 }
 # Forms of bubble and peak that are bounds, or apply to one family only. They are therefore not among the laws.

@@ -109,8 +109,9 @@ def closed_forms(page: Page) -> None:
 def figures(page: Page) -> None:
     page.section(
         "Chimera",
-        "Li and Hoefler, Chimera, SC 2021, and the code published with it; D stages, N micro-batches, B a full backward.",
-        "Starts at D = N = 4, F = 1, B = 2, makespan 16:",
+        "Source: Li and Hoefler, Chimera, SC 2021, and the code published with it. D is the number of stages, N of "
+        "micro-batches, and B a full backward.",
+        "Start times at D = N = 4, F = 1, B = 2, makespan 16:",
         command("chimera", stages=4, micro_batches=4) + ".",
     )
     run = simulated("chimera", stages=4, micro_batches=4, forward=1, backward=2)
@@ -147,7 +148,8 @@ def block_row(name: str) -> dict[str, float]:
 def blocks(page: Page) -> None:
     page.section(
         "Measured blocks",
-        "The tables published with the code of Chimera and PipeFisher, converted into `config/costs/`: ms, 32 samples.",
+        "The tables published with the code of Chimera and PipeFisher, converted into `config/costs/`. Times are in ms, for "
+        "32 samples.",
     )
     rows = []
     for name, known in published.BLOCKS.items():
@@ -159,9 +161,9 @@ def blocks(page: Page) -> None:
     page.prose(
         "One block of BERT-base per stage on P100, D = N = 4:",
         command("chimera", stages=4, micro_batches=4, **file) + ".",
-        "With PipeFisher (Osawa et al., MLSys 2023) a step ends with the preconditioning, and a refresh of the "
-        "curvature takes as",
-        "many steps as its work fills bubbles.",
+        "With PipeFisher (Osawa et al., MLSys 2023), a step ends with the preconditioning, and a refresh of the curvature "
+        "takes as",
+        "many steps as its work needs to fit into bubbles.",
     )
     rows, row = [], block_row("bert-base_p100")
     for method, (ms, busy, rate, fisher, refresh) in published.BERT_BASE.items():
@@ -246,10 +248,12 @@ def blocks_of_stages(model: Any, stages: int) -> list[int]:
 
 def sizes(page: Page) -> None:
     page.prose(
-        "Sizes of the models, counted in the graph that `hetu.models.Bert` builds (width 1024, 128 tokens, decoder untied);",
-        "the published ones are those of Chimera's code for BERT with 48 layers, whose first stage on 16 workers "
-        "is BERT-Large's on 8:",
-        "the embeddings and 3 layers. GPT-2 with 64 layers of width 1280 has a head of its own, and embeddings in stage 0.",
+        "Sizes of the models, counted in the graph that `hetu.models.Bert` builds (width 1024, 128 tokens, untied decoder). "
+        "The",
+        "published ones come from Chimera's code for BERT with 48 layers, whose first stage on 16 workers is BERT-Large's "
+        "on 8:",
+        "the embeddings and 3 layers. GPT-2 with 64 layers of width 1280 has its own head, and its embeddings are in stage "
+        "0.",
     )
     counts = {name: math.prod(shape) for name, shape in wide_bert(48).parameters}
 
@@ -328,13 +332,14 @@ def profile(page: Page) -> str:
     others = {m: schedule.simulate(schedule.generate(m, stages=8, micro_batches=8), **costs) for m in ("gpipe", "1f1b")}
     shares = " and ".join(f"{m} is busy for {100 - 100 * other['bubble_fraction']:.1f} %" for m, other in others.items())
     page.prose(
-        f"With the same blocks {shares}: Chimera comes first, as in its paper. Gradients, optimizer state and working",
-        "memory are not in the bytes.",
+        f"With the same blocks {shares}: Chimera comes first, as in its paper. The bytes leave out gradients, optimizer "
+        f"state and",
+        "working memory.",
     )
     page.prose(
-        "`train_bert.py` would cut this model otherwise, by floating-point operations, in which the heads count:",
-        f"into stages of {' + '.join(map(str, blocks_of_stages(wide_bert(24), 8)))} blocks, the first",
-        "block being the embeddings and the last the heads ([training.md](training.md)).",
+        "`train_bert.py` would cut this model differently, by floating-point operations, in which the heads count:",
+        f"into stages of {' + '.join(map(str, blocks_of_stages(wide_bert(24), 8)))} blocks. The first",
+        "block is the embeddings and the last is the heads ([training.md](training.md)).",
     )
     sizes(page)
     return str(schedule.render(plan, "svg", style="profile", **costs))
