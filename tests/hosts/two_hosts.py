@@ -215,8 +215,11 @@ class TwoHosts:
         return {pid: words for pid, words in found.items() if words and pid not in self._own[name]}
 
     def link(self, name, state):
-        """Sets a host's link `up` or `down`."""
+        """Sets a host's link `up` or `down`. Both hosts then forget the other's address. A host that looks for an address
+        while the link is down gives up after 3 s, and a connection that it begins just before that has no route."""
         self.run(name, "ip", "link", "set", DEVICE, state, check=True)
+        for host in self._pids if state == "up" else ():
+            self.run(host, "ip", "neigh", "flush", "dev", DEVICE, check=True)
 
 
 def main():
