@@ -47,10 +47,10 @@ another order: by replicas, pipelines, or backwards that do not run in ascending
 larger of two values: the distance of an SGD-trained weight tensor, divided by its norm (by 1 if the norm is less), and the
 relative distance of a loss with either optimizer. No figure is above {bound:g}.
 
-Each worker has one thread here. No kernel's bits depend on the number of threads (`ops_test` checks every operator with 1, 2,
-3, 4 and 7; `threads_test` trains ResNet-18 and BERT with several), so `--threads` may differ between the runs. The processor's
-instructions and the version of oneDNN must be the same. In every run, the peak number of activations that each worker keeps,
-and their bytes, are exactly those of its plan.
+Each worker has one thread here. No kernel's bits depend on the number of threads (`ops_test` checks every operator with 1,
+2, 3, 4 and 7; `threads_test` trains ResNet-18 and BERT with several), so `--threads` may differ between the runs. The
+processor's instructions and the version of oneDNN must be the same. In every run, the peak number of activations that each
+worker keeps, and their bytes, are exactly those of its plan.
 
 Batch norm uses the statistics of one micro-batch, in one process too. Every replica and pipeline has its own running
 statistics, and their mean is saved. `--concat halving` refuses models with batch norm, because half a micro-batch has other
