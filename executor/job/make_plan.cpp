@@ -93,10 +93,10 @@ VerifyReport plan_schedule(TrainPlan& job) {
   job.how = lowering_of(job);
   const int proving = proving_steps(job.one_step);
   if (job.asynchronous && !o.plan) job.many_steps = job.computes(proving);
+  check_cuts(job.graph, o, job.one_step, job.how.has_servers());  // names the pipeline of a tie
   for (const Feature& feature : features_of(job)) check_needs(job, feature);
   if (o.averaging) group_policy(o);
   check_tables(job);
-  check_cuts(job.graph, o, job.one_step, job.how.has_servers());
   check_injection(o.stragglers, o.pipelines, o.pipelines * job.width());
   if (job.asynchronous && o.plan) job.many_steps = job.computes(proving);
   ProvedPlan proved = proved_plan(job.asynchronous ? job.many_steps : job.one_step, job.how);

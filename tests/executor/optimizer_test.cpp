@@ -164,7 +164,7 @@ TEST(Optimizer, RefusesSettingsThatMakeNoSense) {
   c.rate.base = std::nan("");
   EXPECT_THROW(check_optimizer(c), Error);
   EXPECT_THAT([] { parse_optimizer("adamx"); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("known: sgd")));
+              testing::ThrowsMessage<Error>(testing::HasSubstr("use one of: sgd")));
 }
 
 TEST(SumOfSquares, IsTheSameForEveryThreadCount) {

@@ -31,6 +31,7 @@ Job job_of(const Change& layout, const Change& feature) {
   Job job{options_of(s)};
   job.options.batch_size = job.options.micro_batches = 4;
   job.optimizer.clip_norm = 0;
+  job.model.tied = false;
   layout(job);
   feature(job);
   return job;
