@@ -108,7 +108,7 @@ TEST(Builder, ErrorsOfItsOwn) {
       },
       "relu 'act': expected 1 inputs (x), got 2");
   expect_error([](Fixture& f) { f.b.apply("linear", {f.x}); },
-               "linear 'linear': wants 2 to 3 inputs (x, w, [b]), got 1");
+               "linear 'linear': expected 2 to 3 inputs (x, w, [b]), got 1");
   expect_error([](Fixture& f) { f.b.apply("scale", {f.x}); },
                "scale 'scale': attribute 'factor' (the constant) is missing; it must be a number");
   expect_error(
@@ -218,7 +218,7 @@ TEST(Builder, ErrorsOfTheRecords) {
         "they must be equal, or one of them 1");
   apply("add", {{f32, {kBatch, 3}}, {f32, {2, 1, 3}}}, {},
         "the result float32[2, B, 3] would have the batch on axis 1; it must stay on axis 0");
-  apply("concat", {{f32, {2, 3}}}, {}, "wants 2 or more inputs (a, b, ...), got 1");
+  apply("concat", {{f32, {2, 3}}}, {}, "expected 2 or more inputs (a, b, ...), got 1");
   apply("concat", {{f32, {2, 3}}, {f32, {2, 1}}, {f32, {3, 1}}}, {},
         "input 2 must be float32[2, 3] like the first input, except on axis -1; got float32[3, 1]");
   apply("concat", {{f32, {kBatch, 3}}, {f32, {kBatch, 3}}}, {{"axis", std::int64_t{0}}},

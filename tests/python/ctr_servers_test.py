@@ -117,11 +117,11 @@ class Served(CtrCase):
             (("--cache-rows", 5), "--cache-rows needs a model with embedding tables on parameter servers"),
             ((*SERVED, "--cache-rows", -1), "--cache-rows must be >= 0, got -1"),
             ((*SERVED, "--cache-policy", "fifo"), "argument --cache-policy: invalid choice: 'fifo'"),
-            ((*SERVED, "--pipeline", "pipedream", "--micro-batches", 1), "'pipedream' does not"),
-            ((*SERVED, "--sync-method", "ps"), "'gpipe' with --sync-method ps does not"),
-            ((*SERVED, "--optimizer", "lamb"), "as lamb does: choose another optimizer"),
-            ((*SERVED, "--clip-norm", 1), "leave clip_norm out"),
-            ((*SERVED, "--cache-rows", 9, "--push-bound", 1), "which sgd without l2 alone can do without states"),
+            ((*SERVED, "--pipeline", "pipedream", "--micro-batches", 1), "but 'pipedream' updates stage by stage"),
+            ((*SERVED, "--sync-method", "ps"), "parameter servers run the optimizer (--sync-method ps). Leave --sync-method ps out"),
+            ((*SERVED, "--optimizer", "lamb"), "but lamb does. Choose another optimizer"),
+            ((*SERVED, "--clip-norm", 1), "Leave clip_norm out"),
+            ((*SERVED, "--cache-rows", 9, "--push-bound", 1), "which only sgd without l2 can do"),
             ((*SERVED, "--compare-single"), "compare-single: the model has tables on parameter servers"),
         ):
             with self.subTest(options):

@@ -203,7 +203,7 @@ class Hetpipe(TrainCase):
         for options, says in (
             (("--pipeline", "1f1b", "--wave", 4), "--wave belongs to --pipeline hetpipe, and the pipeline is 1f1b"),
             (("--pipeline", "hetpipe", "--wave", 2), "--wave 2 and --micro-batches 4 set the same number of hetpipe"),
-            (("--pipeline", "hetpipe", "--micro-batches", 3, "--wave", 3), "--batch-size 8 is not divided by --wave 3"),
+            (("--pipeline", "hetpipe", "--micro-batches", 3, "--wave", 3), "--batch-size 8 is not a multiple of --wave 3"),
             (("--pipeline", "hetpipe", "--micro-batches", 0, "--wave", 0), "--wave must be >= 1, got 0"),
             (("--pipeline", "hetpipe", "--staleness", -2), "--staleness.*-2"),
             (("--pipeline", "hetpipe", "--staleness", 10**11), "--staleness must be <= 1048576, got 100000000000"),

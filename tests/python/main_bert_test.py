@@ -176,7 +176,7 @@ class MainBertSimple(ScriptCase):
             (1, "--adam and --sgd name two optimizers", *steps, "--adam", "--sgd"),
             (1, "--ngd_with_lamb and --ngd_with_adam belong to --ngd_training", *steps, "--ngd_with_lamb"),
             (1, "needs both --adam and --ngd_with_adam", *steps, "--adam", "--ngd_training"),
-            (1, "--lars is not offered: --optimizer lamb", *steps, "--lars"),
+            (1, "--lars is not offered: use --optimizer lamb", *steps, "--lars"),
             (1, "--resume is not offered: --checkpoint_dir", *steps, "--resume", "x.pt"),
         ]:
             with self.subTest(message):
