@@ -42,7 +42,7 @@ void ClientState::receive(int server, const Bytes& header, const server::Payload
   }
   if (!wrong.empty()) {
     die(Code::Comm,
-        fmt::format("{} got from {} what it cannot read: {}", who(), name(server), wrong));
+        fmt::format("{} received an invalid message from {}: {}", who(), name(server), wrong));
   }
   changed_.notify_all();
 }

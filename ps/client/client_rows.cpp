@@ -16,7 +16,7 @@ void check_sparse(const SparseTable& sparse, int member) {
           "the rows of table \"{}\" must have 1 to {} elements, not {}", sparse.name, kMostWidth,
           sparse.width);
   require(sparse.rows >= 1 && sparse.rows <= server::kMostElements / sparse.width,
-          "table \"{}\" must have 1 to {} rows of {}, not {}", sparse.name,
+          "table \"{}\" must have 1 to {} rows of width {}, not {}", sparse.name,
           server::kMostElements / sparse.width, sparse.width, sparse.rows);
   const Table about{sparse.name, sparse.rows * sparse.width, sparse.members, sparse.optimizer,
                     sparse.rule};
@@ -30,10 +30,10 @@ void check_push(const OpenTable& to, const Rows& rows, double rate) {
           "the rate of an update of table \"{}\" must be finite and at least 0, not {}",
           to.about.name, rate);
   require(to.about.optimizer.has_value() || rate == 0,
-          "table \"{}\" has no optimizer; push changes of its rows, without a rate", to.about.name);
+          "table \"{}\" has no optimizer; push changes to its rows, without a rate", to.about.name);
   require(rows.values.size() == rows.ids.size() * static_cast<std::size_t>(to.width) &&
               (rows.counts.empty() || rows.counts.size() == rows.ids.size()),
-          "{} rows of table \"{}\" have {} elements each, not {} together", rows.ids.size(),
+          "{} rows of table \"{}\" must have {} elements each, got {} in total", rows.ids.size(),
           to.about.name, to.width, rows.values.size());
   to.check_ids(rows.ids.data(), static_cast<std::int64_t>(rows.ids.size()));
 }
@@ -41,15 +41,16 @@ void check_push(const OpenTable& to, const Rows& rows, double rate) {
 /// Checks the arguments of set_rows and returns the rows in ascending order.
 Rows checked_set(const OpenTable& to, const Rows& rows, int plane, std::int64_t updates) {
   require(plane >= 0 && plane < to.about.update_rule().planes(),
-          "table \"{}\" has tensors 0 to {}; there is no {}", to.about.name,
+          "table \"{}\" has tensors 0 to {}; there is no tensor {}", to.about.name,
           to.about.update_rule().planes() - 1, plane);
-  require(updates >= 0, "table \"{}\" has seen 0 or more updates, not {}", to.about.name, updates);
+  require(updates >= 0, "the number of updates of table \"{}\" must be at least 0, not {}",
+          to.about.name, updates);
   require(rows.values.size() == rows.ids.size() * static_cast<std::size_t>(to.width),
-          "{} rows of table \"{}\" have {} elements each, not {} together", rows.ids.size(),
+          "{} rows of table \"{}\" must have {} elements each, got {} in total", rows.ids.size(),
           to.about.name, to.width, rows.values.size());
   to.check_ids(rows.ids.data(), static_cast<std::int64_t>(rows.ids.size()));
   Rows sorted = merge_rows({rows.ids, {}, rows.values}, to.width);
-  require(sorted.ids.size() == rows.ids.size(), "table \"{}\" is to set a row twice",
+  require(sorted.ids.size() == rows.ids.size(), "table \"{}\": the call would set a row twice",
           to.about.name);
   return sorted;
 }
@@ -69,7 +70,7 @@ OpenTable& ClientState::sparse_table(int number, const char* doing) {
   OpenTable& found = table(number);
   require(found.is_sparse(), "table \"{}\" is not sparse; open it with rows to {} them",
           found.about.name, doing);
-  require(!left_, "{} wants to {} rows of table \"{}\" after it has left", who(), doing,
+  require(!left_, "{} cannot {} rows of table \"{}\" after it has left", who(), doing,
           found.about.name);
   return found;
 }
@@ -114,10 +115,10 @@ void ClientState::pull_rows(int number, std::int64_t least, const RowPull& rows)
             who(), from.about.name);
     require(rows.plane >= 0 && rows.plane < from.about.update_rule().planes() &&
                 (rows.plane == 0 || rows.versions == nullptr),
-            "table \"{}\" has tensors 0 to {}, and versions of the first; not {}", from.about.name,
-            from.about.update_rule().planes() - 1, rows.plane);
+            "table \"{}\" has tensors 0 to {}, of which only tensor 0 has versions; got tensor {}",
+            from.about.name, from.about.update_rule().planes() - 1, rows.plane);
     require(rows.versions == nullptr || rows.bound >= 0,
-            "a pull of table \"{}\" has a bound of at least 0, not {}", from.about.name,
+            "the bound of a pull of table \"{}\" must be at least 0, not {}", from.about.name,
             rows.bound);
     from.check_ids(rows.ids, rows.count);
     put_all(from.begin_pull(least, rows));

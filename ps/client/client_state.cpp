@@ -37,7 +37,7 @@ void ClientState::throw_if_dead() const {
 
 OpenTable& ClientState::table(int number) {
   require(number >= 0 && static_cast<std::size_t>(number) < tables_.size(),
-          "{} has opened {} tables, so there is none of number {}", who(), tables_.size(), number);
+          "{} has opened {} tables, so there is no table {}", who(), tables_.size(), number);
   return tables_[static_cast<std::size_t>(number)];
 }
 
@@ -73,18 +73,19 @@ void check_table(const Table& about, int member) {
 namespace {
 
 void check_first(const Table& about, const float* initial, const OptimizerStates* first) {
-  require(initial != nullptr, "table \"{}\" is opened without values", about.name);
+  require(initial != nullptr, "table \"{}\" is opened without initial values", about.name);
   if (first == nullptr) return;
   const auto states = static_cast<std::size_t>(about.update_rule().planes()) - 1;
-  require(first->states.size() == states, "table \"{}\" ({}) has {} states, and is opened with {}",
-          about.name, describe(about.update_rule()), states, first->states.size());
+  require(first->states.size() == states,
+          "table \"{}\" ({}) has {} optimizer states, but is opened with {}", about.name,
+          describe(about.update_rule()), states, first->states.size());
   for (const std::vector<float>& state : first->states) {
     require(static_cast<std::int64_t>(state.size()) == about.elements,
             "a state of table \"{}\" must have its {} elements, not {}", about.name, about.elements,
             state.size());
   }
-  require(first->updates >= 0, "table \"{}\" has seen 0 or more updates, not {}", about.name,
-          first->updates);
+  require(first->updates >= 0, "the number of updates of table \"{}\" must be at least 0, not {}",
+          about.name, first->updates);
 }
 
 }  // namespace
@@ -137,7 +138,7 @@ void ClientState::push(int number, std::vector<float> delta) {
   {
     const std::lock_guard lock(mutex_);
     const Table& about = table(number).about;
-    require(!about.optimizer, "table \"{}\" has an optimizer ({}); push gradients with their rate",
+    require(!about.optimizer, "table \"{}\" has an optimizer ({}); push gradients with a rate",
             about.name, describe(about.update_rule()));
   }
   push_all(number, std::move(delta), 0);
@@ -148,7 +149,7 @@ void ClientState::push(int number, std::vector<float> gradient, double rate) {
     const std::lock_guard lock(mutex_);
     const Table& about = table(number).about;
     require(about.optimizer.has_value(),
-            "table \"{}\" has no optimizer; push changes of it, without a rate", about.name);
+            "table \"{}\" has no optimizer; push changes to it, without a rate", about.name);
     require(std::isfinite(rate) && rate >= 0,
             "the rate of an update of table \"{}\" must be finite and at least 0, not {}",
             about.name, rate);
@@ -178,7 +179,7 @@ void ClientState::pull(int number, std::int64_t least, float* into, std::int64_t
 void ClientState::ask(int number, std::int64_t least, float* into, std::int64_t to_come,
                       int plane) {
   if (is_sparse(number)) {
-    require(to_come == 0, "a pull of sparse table \"{}\" cannot come after pushes that are to come",
+    require(to_come == 0, "a pull of sparse table \"{}\" cannot wait for later pushes",
             table(number).about.name);
     return ask_all_rows(number, least, into, plane);
   }
@@ -198,7 +199,7 @@ Pulled ClientState::wait(int number, const std::function<std::string()>& what) {
   std::unique_lock lock(mutex_);
   throw_if_dead();
   OpenTable& from = table(number);
-  require(from.pull.has_value(), "{} waits for table \"{}\" without a pull of it", who(),
+  require(from.pull.has_value(), "{} waits for table \"{}\" without a pull to wait for", who(),
           from.about.name);
   const auto is_done = [&] {
     return dead_ || from.pull->missing == 0 || !from.pull->failure.empty();
@@ -223,7 +224,7 @@ Pulled ClientState::wait(int number, const std::function<std::string()>& what) {
   if (!pull.failure.empty()) throw Error(Code::Comm, pull.failure);
   if (is_late) {
     fail(Code::Timeout, "{} waited {:g} s (HETU_TIMEOUT) for table \"{}\" ({}): {}", who(),
-         options_.timeout_s, from.about.name, what ? what() : "no more is known", late);
+         options_.timeout_s, from.about.name, what ? what() : "no details are known", late);
   }
   return pull.found;
 }
@@ -248,10 +249,10 @@ OptimizerStates ClientState::states(int number, float* values) {
     for (const std::int64_t updates : pulled.updates) {
       if (found.updates < 0) found.updates = updates;
       if (updates != found.updates) {
-        fail(
-            Code::Internal,
-            "{} read the states of table \"{}\" while others pushed to it: of {} and of {} updates",
-            who(), table(number).about.name, found.updates, updates);
+        fail(Code::Internal,
+             "{} read the states of table \"{}\" while other workers pushed to it: "
+             "some after {} updates, some after {}",
+             who(), table(number).about.name, found.updates, updates);
       }
     }
     if (plane > 0) found.states.push_back(std::move(state));

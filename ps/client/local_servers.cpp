@@ -50,7 +50,7 @@ class LocalServers::Client : public client::ClientState {
     const std::lock_guard lock(shared_->mutex);
     shared_->clients.erase(peer_);
     for (server::Store& store : shared_->stores) {  // no effect on a client that has left
-      store.peer_died(peer_, "has ended by an exception");
+      store.peer_died(peer_, "has ended with an exception");
     }
     shared_->carry();
   }

@@ -7,14 +7,14 @@ namespace hetu::ps {
 
 std::unique_ptr<ParameterClient> connect_servers(const std::string&, const ParameterOptions&) {
   fail(Code::Unsupported,
-       "this build has no ZeroMQ, over which workers speak with parameter servers; install ZeroMQ "
-       "and configure with -DHETU_ZMQ=ON");
+       "this build has no ZeroMQ, which workers need to communicate with parameter servers; "
+       "install ZeroMQ and configure with -DHETU_ZMQ=ON");
 }
 
 std::vector<AskedStatus> ask_status(const std::string&, double) {
   fail(Code::Unsupported,
-       "this build has no ZeroMQ, over which parameter servers are asked; install ZeroMQ and "
-       "configure with -DHETU_ZMQ=ON");
+       "this build has no ZeroMQ, which is needed to query parameter servers; "
+       "install ZeroMQ and configure with -DHETU_ZMQ=ON");
 }
 
 }  // namespace hetu::ps

@@ -152,7 +152,7 @@ bool OpenTable::take(int server, const server::RowValues& values, const server::
   if (!is_sparse() || !pull || pulls != values.number) return false;
   const auto which = static_cast<std::size_t>(values.chunk);
   if (which >= pull->chunks.size() || pull->chunks[which].server != server) {
-    fail(Code::Comm, "rows of table \"{}\" that nobody has asked for", about.name);
+    fail(Code::Comm, "rows of table \"{}\" that were not requested", about.name);
   }
   if (pull->has[which]) return true;
   const RowChunk& chunk = pull->chunks[which];
@@ -172,7 +172,8 @@ bool OpenTable::take(int server, const server::RowValues& values, const server::
       std::memcpy(&row, at, sizeof row);
       std::memcpy(&version, at + sizeof row, sizeof version);
       if (row >= chunk.places.size() || version < 0) {
-        fail(Code::Comm, "row {} of {} of table \"{}\"", row, chunk.places.size(), about.name);
+        fail(Code::Comm, "an invalid row or version: row {} of {} rows of table \"{}\"", row,
+             chunk.places.size(), about.name);
       }
       pull->versions[chunk.places[row]] = version;
     }

@@ -49,27 +49,27 @@ Fields fields(CacheOptions& options) {
   return {{.name = "cache_rows",
            .value = &options.capacity,
            .argument = "N",
-           .doc = "of tables on parameter servers: rows of each that a worker keeps; 0 = none",
+           .doc = "rows that a worker caches of each table on parameter servers; 0 = no cache",
            .range = {.least = 0}},
           {.name = "cache_policy",
            .value = TextAccess{
                [&options] { return cache_policy_name(options.policy); },
                [&options](const std::string& v) { options.policy = parse_cache_policy(v); }},
            .argument = "NAME",
-           .doc = "which row makes room in the cache: lru, lfu, or lfuopt, where rows that are "
-                  "looked up often stay",
+           .doc = "which row the cache evicts: lru, lfu, or lfuopt "
+                  "(lfu, but rows that are looked up often stay)",
            .choices = {"lru", "lfu", "lfuopt"}},
           {.name = "pull_bound",
            .value = &options.pull_bound,
            .argument = "U",
-           .doc = "a cached row is fetched anew once it lacks more than so many updates; 0 = as "
-                  "without a cache",
+           .doc = "a cached row is fetched again once it lacks more than U updates; "
+                  "0 = values as without a cache",
            .range = {.least = 0}},
           {.name = "push_bound",
            .value = &options.push_bound,
            .argument = "U",
-           .doc = "changes of a cached row are sent once they are more than so many; above 0 each "
-                  "worker takes steps of its own, by sgd",
+           .doc = "changes of a cached row are sent once there are more than U; "
+                  "above 0, each worker takes its own steps, by sgd",
            .range = {.least = 0}}};
 }
 
@@ -135,7 +135,7 @@ RowCache::~RowCache() {
     arrive();
     if (std::uncaught_exceptions() == exceptions_) flush();
   } catch (const Error& error) {
-    log(Level::Warning, "what a cache held has not been sent: {}", error.what());
+    log(Level::Warning, "the pending changes of a row cache were not sent: {}", error.what());
   }
 }
 
@@ -181,7 +181,7 @@ void RowCache::count_answer(const Batch& batch) {
 }
 
 void RowCache::prefetch(const std::int64_t* ids, std::int64_t count, std::int64_t least) {
-  require(!prefetched_, "a prefetch of table {} is under way; look its rows up first", table_);
+  require(!prefetched_, "a prefetch of table {} is under way; look up its rows first", table_);
   prefetched_ = batch_of(ids, count);
   changed_.clear();
   ask(*prefetched_, least);

@@ -55,7 +55,7 @@ void add(TableStatus& to, const TableStatus& from) {
 
 std::string member_name(const TableStatus& table, int member) {
   const MemberStatus& m = table.members[static_cast<std::size_t>(member)];
-  return m.worker < 0 ? fmt::format("member {}, which has not come", member)
+  return m.worker < 0 ? fmt::format("member {}, which has not connected", member)
                       : fmt::format("worker {}", m.worker);
 }
 
@@ -123,15 +123,15 @@ class Metrics {
 };
 
 void declare_all(Metrics& to) {
-  to.declare("hetu_ps_up", "gauge", "Whether the server has answered.");
-  to.declare("hetu_ps_received_bytes_total", "counter", "Bytes of messages that have come.");
-  to.declare("hetu_ps_sent_bytes_total", "counter", "Bytes of messages that were sent.");
-  to.declare("hetu_ps_dropped_messages_total", "counter", "Messages that no worker sends.");
+  to.declare("hetu_ps_up", "gauge", "1 if the server has answered, 0 otherwise.");
+  to.declare("hetu_ps_received_bytes_total", "counter", "Bytes of received messages.");
+  to.declare("hetu_ps_sent_bytes_total", "counter", "Bytes of sent messages.");
+  to.declare("hetu_ps_dropped_messages_total", "counter", "Messages that were dropped.");
   to.declare("hetu_ps_clients", "gauge", "Clients by presence.");
   to.declare("hetu_ps_tables", "gauge", "Tables that the server holds parts of.");
   to.declare("hetu_ps_table_elements", "gauge", "Elements of a table.");
   to.declare("hetu_ps_table_bytes", "gauge", "Bytes that a table takes on the servers.");
-  to.declare("hetu_ps_table_updates_total", "counter", "Updates that a table has seen.");
+  to.declare("hetu_ps_table_updates_total", "counter", "Updates that a table has received.");
   to.declare("hetu_ps_table_lag", "gauge", "Clock of the fastest member minus the slowest's.");
   to.declare("hetu_ps_table_waiting_pulls", "gauge", "Members whose pull is not answered yet.");
   to.declare("hetu_ps_member_clock", "gauge", "Updates of a member that all servers have.");

@@ -69,7 +69,7 @@ class Question {
       return true;
     } catch (const Error& error) {
       asked_.failure =
-          fmt::format("answers otherwise than a server of this Hetu: {}", error.what());
+          fmt::format("does not answer like a server of this version of Hetu: {}", error.what());
       return false;
     }
   }

@@ -51,7 +51,8 @@ class ZmqClient : public client::ClientState {
         bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         context_(io_threads(servers.size())) {
     if (bell_ < 0) {
-      fail(Code::Io, "no eventfd for the parameter servers' client: {}", std::strerror(errno));
+      fail(Code::Io, "cannot create an eventfd for the client of the parameter servers: {}",
+           std::strerror(errno));
     }
     thread_ = std::thread([this] { serve(); });
     try {
@@ -102,7 +103,8 @@ class ZmqClient : public client::ClientState {
         beat();
       }
     } catch (const zmq::error_t& error) {
-      die(Code::Comm, fmt::format("the lines to the parameter servers failed: {}", error.what()));
+      die(Code::Comm,
+          fmt::format("the connections to the parameter servers failed: {}", error.what()));
     } catch (const Error& error) {
       die(error.code(), error.what());
     }

@@ -69,8 +69,8 @@ Answer ClientState::wait(const std::function<std::string()>& what) {
   require(open_ || dead_, "{} waits for a group without having asked for one", who());
   const auto limit = std::chrono::duration<double>(options_.timeout_s);
   if (!changed_.wait_for(lock, limit, [&] { return dead_ || answer_.has_value(); })) {
-    fail(Code::Timeout, "{} waited {:g} s for the coordinator to say with whom it averages ({})",
-         who(), options_.timeout_s, what ? what() : "no more is known");
+    fail(Code::Timeout, "{} waited {:g} s for the coordinator to assign its averaging group ({})",
+         who(), options_.timeout_s, what ? what() : "no details are known");
   }
   throw_if_dead();
   Answer answer = std::move(*answer_);
@@ -156,8 +156,8 @@ void ClientState::take(const std::byte* data, std::size_t bytes) {
   try {
     take_message(decode_from_coordinator(data, bytes));
   } catch (const Error& error) {
-    die(Code::Comm,
-        fmt::format("{} got from the coordinator what it cannot read: {}", who(), error.what()));
+    die(Code::Comm, fmt::format("{} received an invalid message from the coordinator: {}", who(),
+                                error.what()));
   }
 }
 

@@ -76,18 +76,17 @@ void Coordinator::take_hello(Peer from, const Hello& hello, std::int64_t now_us)
   }
   if (!failure_.empty()) return refuse(failure_code_, failure_);
   if (agreed_part(options) != agreed_part(job_->options)) {
-    return refuse(
-        Code::InvalidArgument,
-        fmt::format("worker {} asks for another way of averaging than the workers before it; give "
-                    "every worker the same flags",
-                    options.worker));
+    return refuse(Code::InvalidArgument,
+                  fmt::format("worker {} has other averaging options than the workers before it; "
+                              "give every worker the same flags",
+                              options.worker));
   }
   WorkerSlot& slot = job_->slot(options.pipeline, options.stage);
   if (slot.taken) {
-    return refuse(
-        Code::InvalidArgument,
-        fmt::format("worker {} wants the place of {}; each stage of a pipeline has one worker",
-                    options.worker, slot.describe()));
+    return refuse(Code::InvalidArgument,
+                  fmt::format("worker {} has the same pipeline and stage as {}; "
+                              "each stage of a pipeline has one worker",
+                              options.worker, slot.describe()));
   }
   if (job_->lost[options.pipeline]) {
     return refuse(Code::Comm, fmt::format("pipeline {} has left the job", options.pipeline));
@@ -122,7 +121,7 @@ void Coordinator::take_message(WorkerSlot& slot, const FromWorker& message, std:
   } else if (const auto* begin = std::get_if<BeginRun>(&message)) {
     take_begin(slot, begin->run, now_us);
   } else if (const auto* arrive = std::get_if<Arrive>(&message)) {
-    if (slot.arrived) return drop(slot.describe() + " comes to a rendezvous twice");
+    if (slot.arrived) return drop(slot.describe() + " joins a rendezvous twice");
     slot.arrived = *arrive;
     confirm_average(slot);
     release_if_all_have_come();
@@ -175,8 +174,9 @@ void Coordinator::introduce(int stage) {
 
 void Coordinator::take_begin(WorkerSlot& slot, const RunStart& run, std::int64_t now_us) {
   if (slot.next || slot.open) {
-    fail_all(Code::Internal, fmt::format("{} begins a run while {}", slot.describe(),
-                                         slot.open ? "its request is open" : "one is to begin"));
+    fail_all(Code::Internal,
+             fmt::format("{} begins a run while {}", slot.describe(),
+                         slot.open ? "its request is open" : "its previous run has not begun"));
     return;
   }
   slot.next = run;
@@ -200,8 +200,8 @@ void Coordinator::begin_if_all_have(std::int64_t now_us) {
     if (run == RunStart{done, first.updates, first.step}) continue;
     fail_all(
         Code::Internal,
-        fmt::format("{} begins a run of {} updates at step {} after update {}; the others' has {} "
-                    "at step {}, and its pipeline's first stage has applied {}",
+        fmt::format("{} begins a run of {} updates at step {} after update {}; the other workers' "
+                    "run has {} at step {}, and the first stage of its pipeline has applied {}",
                     slot->describe(), run.updates, run.step, run.done, first.updates, first.step,
                     done));
     return;

@@ -81,7 +81,7 @@ void Coordinator::pipeline_died(int pipeline, const std::string& reason, std::in
 }
 
 void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now_us) {
-  log(Level::Warning, "coordinator: {}; the job goes on without pipeline {}", reason, pipeline);
+  log(Level::Warning, "coordinator: {}; the job continues without pipeline {}", reason, pipeline);
   if (options_.on_loss) options_.on_loss(pipeline, reason);
   job_->lost[pipeline] = true;
   job_->lost_by[pipeline] = reason;
@@ -146,7 +146,7 @@ bool Coordinator::is_done_with_it(int worker) const {
 void Coordinator::begin_next_job_if_over(std::int64_t now_us) {
   if (!failure_.empty() || early_.empty() || !finished()) return;
   for (std::size_t p = 0; p < job_->lost.size(); ++p) {
-    if (job_->lost[p]) died_before_[static_cast<int>(p)] = "died in the training before";
+    if (job_->lost[p]) died_before_[static_cast<int>(p)] = "died in an earlier training of the job";
   }
   slot_of_.clear();
   job_.reset();

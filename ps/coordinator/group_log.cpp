@@ -46,11 +46,10 @@ void GroupLog::go_on() {
       if (!record.contains("lost"))
         serials_[record.at("stage").get<int>()] = record.at("serial").get<std::int64_t>() + 1;
     } catch (const nlohmann::json::exception&) {
-      fail(
-          Code::Io,
-          "--group-log {}: '{}' is no record of a group; name the file that the resumed run wrote, "
-          "or a new one",
-          path_, line.substr(0, 60));
+      fail(Code::Io,
+           "--group-log {}: '{}' is not a record of a group; "
+           "give the file that the resumed run wrote, or a new file",
+           path_, line.substr(0, 60));
     }
     kept = end + 1;
   }

@@ -71,8 +71,8 @@ groups::Options read_policy(Reader& from) {
   o.weights = static_cast<groups::Weights>(from.between<std::uint8_t>(0, last_weights, "weights"));
   o.stale_share = from.number<double>();
   if (o.stages * o.pipelines > kMostSlots) {
-    fail(Code::Comm, "a message with {} x {} workers; at most {} are right", o.stages, o.pipelines,
-         kMostSlots);
+    fail(Code::Comm, "a message with {} x {} workers; at most {} are allowed", o.stages,
+         o.pipelines, kMostSlots);
   }
   return o;
 }
@@ -96,7 +96,7 @@ Hello read_hello(Reader& from) {
   o.stage = from.between(0, o.policy.stages - 1, "stage");
   o.endpoint = from.text("endpoint");
   if (o.endpoint.size() > kLongestEndpoint) {
-    fail(Code::Comm, "a message with an endpoint of {} characters; at most {} are right",
+    fail(Code::Comm, "a message with an endpoint of {} characters; at most {} are allowed",
          o.endpoint.size(), kLongestEndpoint);
   }
   return hello;

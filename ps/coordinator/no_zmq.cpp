@@ -6,10 +6,9 @@ namespace hetu::ps {
 
 namespace {
 [[noreturn]] void without() {
-  fail(
-      Code::Unsupported,
-      "this build has no ZeroMQ, over which workers speak with the coordinator; install ZeroMQ and "
-      "configure with -DHETU_ZMQ=ON");
+  fail(Code::Unsupported,
+       "this build has no ZeroMQ, which workers need to communicate with the coordinator; "
+       "install ZeroMQ and configure with -DHETU_ZMQ=ON");
 }
 }  // namespace
 

@@ -32,7 +32,8 @@ class ZmqClient : public ClientState {
   ZmqClient(const std::string& endpoint, const Address& address, const ClientOptions& options)
       : ClientState(options), endpoint_(endpoint), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (bell_ < 0) {
-      fail(Code::Io, "no eventfd for the coordinator's client: {}", std::strerror(errno));
+      fail(Code::Io, "cannot create an eventfd for the client of the coordinator: {}",
+           std::strerror(errno));
     }
     socket_.set(zmq::sockopt::linger, 1000);
     curve::set_key(socket_, ZMQ_CURVE_SERVERKEY, address.server_key);
@@ -104,8 +105,8 @@ class ZmqClient : public ClientState {
         if (now - heard > kDeadAfter) gone(fmt::format("is silent for {:g} s", kDeadAfterS));
       }
     } catch (const zmq::error_t& error) {
-      die(Code::Comm,
-          fmt::format("the line to the coordinator at {} failed: {}", endpoint_, error.what()));
+      die(Code::Comm, fmt::format("the connection to the coordinator at {} failed: {}", endpoint_,
+                                  error.what()));
     }
     zmq_socket_monitor(socket_.handle(), nullptr, 0);
     monitor_.close();
@@ -156,7 +157,7 @@ class ZmqClient : public ClientState {
         post(encode(FromWorker(Hello{options_})));
       } else if (!over_) {
         take_frames();  // a refusal may explain the disconnection
-        gone("has closed the line: it has ended, or its host is lost");
+        gone("has closed the connection: it has ended, or its host is lost");
       }
     }
   }

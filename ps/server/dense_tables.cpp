@@ -43,9 +43,9 @@ void DenseTables::take(ClientSlot& client, const Init& init, const Payload& payl
   const auto arriving = table.arriving.find(init.part);
   const bool is_first = is_new && arriving == table.arriving.end();
   if (is_new && !is_first && init.planes != arriving->second.expected) {
-    return answers_.drop(
-        fmt::format("tensor {} of {} for a part of table \"{}\" that is to have {}", init.plane,
-                    init.planes, table.name, arriving->second.expected));
+    return answers_.drop(fmt::format("tensor {} of {} for a part of table \"{}\" that expects {}",
+                                     init.plane, init.planes, table.name,
+                                     arriving->second.expected));
   }
   if (is_first) {
     const auto members = static_cast<int>(table.members.size());
@@ -126,7 +126,7 @@ void DenseTables::take(ClientSlot& client, const Pull& pull) {
   if (found == membership->table->parts.end())
     return answers_.drop("a pull of a part without values");
   if (pull.plane >= membership->table->rule.planes())
-    return answers_.drop("a pull of a tensor that is none");
+    return answers_.drop("a pull of a tensor that does not exist");
   std::vector<Answered>& answered = found->second.answered;
   const auto old = std::find_if(answered.begin(), answered.end(), [&](const Answered& other) {
     return other.member == membership->member;
@@ -159,7 +159,7 @@ void DenseTables::take(ClientSlot& client, const Got& got) {
   if (membership == nullptr) return;
   const auto found = membership->table->parts.find(got.part);
   if (found == membership->table->parts.end())
-    return answers_.drop("news of a part without values");
+    return answers_.drop("an acknowledgement for a part without values");
   answers_.changes = std::erase_if(found->second.answered, [&](const Answered& one) {
                        return one.member == membership->member && one.number == got.number;
                      }) > 0;

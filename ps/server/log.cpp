@@ -114,7 +114,7 @@ void Log::find_sources() {
   const int last = logs.empty() ? generation_ : std::max(generation_, logs.rbegin()->first);
   for (int g = generation_; g <= last; ++g) {
     if (logs.count(g) == 0) {
-      fail(Code::Io, "{} is missing, so the log of parameter server {} cannot be followed",
+      fail(Code::Io, "{} is missing, so the log of parameter server {} cannot be replayed",
            path("log", g), options_.server);
     }
     sources_.push_back({path("log", g), g, false});
@@ -146,7 +146,7 @@ std::unique_ptr<RecordWriter> Log::begin(const std::string& path, const char* ki
 void Log::check_beginning(RecordReader& from, const Bytes& record, const Source& source) const {
   const auto parts = take_apart(record);
   if (!parts || parts->what != kBeginning) {
-    from.fail_at(0, "this is no log of a parameter server; remove it, or choose another folder");
+    from.fail_at(0, "this is not a log of a parameter server; remove it, or choose another folder");
   }
   std::string job;
   int server = 0, servers = 0, generation = 0, is_over = 0;
@@ -163,13 +163,13 @@ void Log::check_beginning(RecordReader& from, const Bytes& record, const Source&
     from.fail_at(0, error.what());
   }
   if (job != options_.job) {
-    from.fail_at(0, fmt::format("this is the log of job {}, and not of {}, which is to go on from "
-                                "it; remove it, or choose another folder",
+    from.fail_at(0, fmt::format("this is the log of job {}, not of job {}, "
+                                "which would resume from it; remove it, or choose another folder",
                                 job, options_.job));
   }
   if (server != options_.server || servers != options_.servers || generation != source.generation) {
-    from.fail_at(0, fmt::format("this is part {} of the log of parameter server {} of {}, and not "
-                                "part {} of that of {} of {}",
+    from.fail_at(0, fmt::format("this is part {} of the log of parameter server {} of {}, "
+                                "not part {} of the log of server {} of {}",
                                 generation, server, servers, source.generation, options_.server,
                                 options_.servers));
   }

@@ -61,8 +61,8 @@ class Fields {
     }
     value = from_->text(name);
     if (value.size() > longest) {
-      fail(Code::Comm, "a message with a {} of {} bytes; at most {} are right", name, value.size(),
-           longest);
+      fail(Code::Comm, "a message with a {} of {} bytes; at most {} are allowed", name,
+           value.size(), longest);
     }
     return *this;
   }
@@ -114,7 +114,7 @@ void list(Fields f, Join& m) {
   list(f, m.rule);
   f.number(m.width, 0, kMostWidth, "width");
   if (m.width == 0) return;
-  f.choice(m.first.values.kind, Initializer::kKinds, "way to begin");
+  f.choice(m.first.values.kind, Initializer::kKinds, "initializer");
   f.number(m.first.values.a, -kLargest, kLargest, "first value");
   f.number(m.first.values.b, -kLargest, kLargest, "first value");
   f.number<std::uint64_t>(m.first.seed, 0, std::numeric_limits<std::uint64_t>::max(), "seed");

@@ -8,8 +8,8 @@ bool can_serve_parameters() { return false; }
 
 void serve_parameters(const ServeParameters&) {
   fail(Code::Unsupported,
-       "this build has no ZeroMQ, over which workers speak with parameter servers; install ZeroMQ "
-       "and configure with -DHETU_ZMQ=ON");
+       "this build has no ZeroMQ, which workers need to communicate with parameter servers; "
+       "install ZeroMQ and configure with -DHETU_ZMQ=ON");
 }
 
 }  // namespace hetu::ps

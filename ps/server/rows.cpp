@@ -18,13 +18,14 @@ bool ascend(const std::vector<std::int64_t>& ids) {
 
 std::string fault_of_rows(std::int64_t elements, int width, const UpdateRule& rule) {
   if (width < 1 || width > kMostWidth) {
-    return fmt::format("its rows are {} wide; 1 to {} are right", width, kMostWidth);
+    return fmt::format("its rows have a width of {}; it must be 1 to {}", width, kMostWidth);
   }
   if (elements % width != 0) {
-    return fmt::format("it has {} elements in rows of {}", elements, width);
+    return fmt::format("its {} elements are not a multiple of its row width {}", elements, width);
   }
   if (rule.optimizer && !rule.optimizer->undecayed.empty()) {
-    return "the rows of a sparse table decay all alike; give its optimizer no undecayed ranges";
+    return "weight decay applies to all rows of a sparse table; "
+           "give its optimizer no undecayed ranges";
   }
   return "";
 }

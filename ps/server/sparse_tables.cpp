@@ -19,7 +19,8 @@ constexpr std::size_t kLeastAsked = std::size_t{1} << 16;
 TableMembership* SparseTables::membership_of(ClientSlot& client, int table) {
   const auto found = client.memberships.find(table);
   if (found == client.memberships.end() || found->second.table->rows == nullptr) {
-    answers_.drop(fmt::format("worker {} has joined no sparse table {}", client.worker, table));
+    answers_.drop(
+        fmt::format("worker {} has not joined its sparse table {}", client.worker, table));
     return nullptr;
   }
   return &found->second;
@@ -136,9 +137,10 @@ void SparseTables::take(ClientSlot& client, const PullRows& pull, const Payload&
   if (asked > kMostAsked) {
     return answers_.refuse(
         client, Code::InvalidArgument,
-        fmt::format("worker {} asks for more rows of table \"{}\" at once than parameter server {} "
-                    "keeps in mind ({} bytes); pull fewer at a time",
-                    client.worker, table.name, options_.server, kMostAsked));
+        fmt::format(
+            "worker {} requests more rows of table \"{}\" at once "
+            "than parameter server {} can keep track of ({} bytes); pull fewer rows at a time",
+            client.worker, table.name, options_.server, kMostAsked));
   }
   Bytes copy(payload.data, payload.data + payload.bytes);
   rows.waiting.push_back({membership->member, pull, std::move(copy)});

@@ -65,7 +65,7 @@ void Store::take(Peer from, const Bytes& header, const Payload& payload, std::in
   if (!client.death.empty()) {
     return answers_.send(
         client,
-        Refusal{Code::Comm, fmt::format("parameter server {} takes worker {} for dead: it {}",
+        Refusal{Code::Comm, fmt::format("parameter server {} considers worker {} dead: it {}",
                                         options_.server, client.worker, client.death)});
   }
   if (const auto* beat = std::get_if<Beat>(&framed.message)) {
@@ -105,25 +105,25 @@ void Store::take_hello(Peer from, std::uint32_t attempt, const Hello& hello, std
   if (hello.server != options_.server || hello.servers != options_.servers) {
     return refuse(
         Code::Config,
-        fmt::format("worker {} looks for parameter server {} of {}; this is "
-                    "{} of {}: give every worker the same HETU_SERVERS",
+        fmt::format("worker {} expects parameter server {} of {}, but this is server {} of {}; "
+                    "give every worker the same HETU_SERVERS",
                     hello.worker, hello.server, hello.servers, options_.server, options_.servers));
   }
   const auto sits = client_of_.find(from);
   // A connection belongs to one session for its whole life.
   if (sits != client_of_.end() && sits->second->session != hello.session) {
-    return answers_.drop(fmt::format("worker {} says hello again as another one on one connection",
-                                     sits->second->worker));
+    return answers_.drop(
+        fmt::format("worker {} opens a second session on one connection", sits->second->worker));
   }
   if (state_->clients.count(hello.session) == 0) {
     if (const auto dead = state_->died_before.find(hello.worker);
         dead != state_->died_before.end()) {
-      return refuse(Code::Comm, fmt::format("parameter server {} takes worker {} for dead: it {}",
+      return refuse(Code::Comm, fmt::format("parameter server {} considers worker {} dead: it {}",
                                             options_.server, hello.worker, dead->second));
     }
     if (hello.known) {
-      return refuse(Code::Comm, fmt::format("parameter server {} was started anew and holds "
-                                            "nothing of this training any more",
+      return refuse(Code::Comm, fmt::format("parameter server {} was restarted "
+                                            "and no longer holds anything of this training",
                                             options_.server));
     }
   }
@@ -132,8 +132,8 @@ void Store::take_hello(Peer from, std::uint32_t attempt, const Hello& hello, std
     answers_.changes = false;
     state_->clients.erase(hello.session);
     return refuse(Code::Comm,
-                  fmt::format("parameter server {} has {} clients, and worker {} would be one "
-                              "more; end some",
+                  fmt::format("parameter server {} has {} clients, the most that it accepts, "
+                              "so worker {} cannot connect; end some clients",
                               options_.server, kMostClientSlots, hello.worker));
   }
   // Ignores a delayed Hello of an earlier attempt, and an equal attempt from another connection.
@@ -161,7 +161,7 @@ void Store::take_message(ClientSlot& client, const FromClient& message, const Pa
   if (const auto* rows = std::get_if<PullRows>(&message)) {
     return sparse_->take(client, *rows, payload);
   }
-  if (payload.bytes != 0) return answers_.drop("values in a message that has none");
+  if (payload.bytes != 0) return answers_.drop("values in a message that must not have any");
   if (const auto* join = std::get_if<Join>(&message)) take_join(client, *join);
   if (const auto* pull = std::get_if<Pull>(&message)) dense_->take(client, *pull);
   if (const auto* got = std::get_if<Got>(&message)) dense_->take(client, *got);
@@ -200,8 +200,9 @@ void Store::take_join(ClientSlot& client, const Join& join, bool is_reserved) {
                            : nullptr;
   if (holder != nullptr && holder->gone()) return hold_early(client, join);
   if (const std::string text = table->disagreement(join); !text.empty()) {
-    return refuse(fmt::format("worker {} opens table \"{}\" with {}: open it alike everywhere",
-                              client.worker, join.name, text));
+    return refuse(
+        fmt::format("worker {} opens table \"{}\" with {}; give all members the same arguments",
+                    client.worker, join.name, text));
   }
   if (holder != nullptr) {
     return refuse(

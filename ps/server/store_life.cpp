@@ -33,8 +33,8 @@ void Store::end_overfull() {
     for (ClientSlot* client : clients) {
       if (client->gone()) continue;
       const std::string why = fmt::format(
-          "does not read what it asks for: {} bytes of answers wait for it, more than its tables "
-          "and {} bytes",
+          "does not read its answers: {} bytes wait for it, "
+          "more than the size of its tables plus {} bytes",
           answers_.unread(*client), options_.most_unread);
       log(Level::Warning, "parameter server {}: worker {} {}", options_.server, client->worker,
           why);

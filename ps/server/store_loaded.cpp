@@ -7,7 +7,7 @@ namespace hetu::ps::server {
 
 namespace {
 [[noreturn]] void fail_of(const char* what) {
-  fail(Code::Comm, "a snapshot tells of {} that it does not hold", what);
+  fail(Code::Comm, "a snapshot refers to {} that it does not contain", what);
 }
 }  // namespace
 
@@ -53,7 +53,7 @@ void Saved::load_into(const Target& store) {
       load_died(store);
       break;
     default:
-      fail_of("a kind of thing");
+      fail_of("a kind of record");
   }
   from_->end();
 }
@@ -257,12 +257,13 @@ void Store::replay_freely(const Change& change) {
     }
   }
   const auto found = state_->clients.find(change.who);
-  if (found == state_->clients.end()) fail(Code::Comm, "a message of a worker that never came");
+  if (found == state_->clients.end())
+    fail(Code::Comm, "a message of a worker that never connected");
   if (change.of == Change::Of::Session) return die(*found->second, reason);
   answers_.changes = true;
   take_message(*found->second, message, change.values);
   if (!answers_.changes)
-    fail(Code::Comm, "a message that changed a store, and does not change this one");
+    fail(Code::Comm, "a message that changed the logged store, but does not change this store");
 }
 
 std::optional<Bytes> while_it_recovers(const std::byte* header, std::size_t bytes) {

@@ -41,7 +41,7 @@ void Store::send_status(Peer to, std::uint32_t attempt, const Status& asked, std
     statuses_sent_ = 0;
   }
   if (++statuses_sent_ > kAnswersPerSecond)
-    return answers_.drop("more questions for the status than 100 a second");
+    return answers_.drop("more than 100 requests for the status per second");
   ServerStatus page = status(now_us);
   std::size_t bytes = 0;
   std::int64_t number = 0;

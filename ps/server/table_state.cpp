@@ -40,7 +40,7 @@ std::string TableState::missing(const std::vector<std::int64_t>& clocks, std::in
     if (++named > kNamed) continue;
     if (named > 1) text += ", ";
     text += member == nullptr
-                ? fmt::format("member {}, which has not come", m)
+                ? fmt::format("member {}, which has not connected", m)
                 : fmt::format("worker {} ({} updates of {})", member->worker, clocks[m], least);
   }
   if (named > kNamed) text += fmt::format(" and {} more", named - kNamed);
@@ -50,7 +50,8 @@ std::string TableState::missing(const std::vector<std::int64_t>& clocks, std::in
 std::string TableState::too_far(const ClientSlot& member, std::size_t kept) const {
   if (kept < kMostKept) return "";
   return fmt::format(
-      "worker {} is {} rounds of table \"{}\" ahead of the slowest; pull at least so near",
+      "worker {} is {} rounds of table \"{}\" ahead of the slowest member; "
+      "wait for it with a pull",
       member.worker, kMostKept, name);
 }
 
@@ -60,13 +61,13 @@ std::string TableState::disagreement(const Join& join) const {
                        elements, members.size());
   }
   if (join.width != width || !(join.first == first)) {
-    return fmt::format("rows of {}; it has rows of {}{}", join.width, width,
-                       join.width == width ? " that begin otherwise" : "");
+    return fmt::format("rows of width {}; it has rows of width {}{}", join.width, width,
+                       join.width == width ? " with other initial values" : "");
   }
   if (!(join.rule == rule)) {
     const bool alike = describe(join.rule) == describe(rule);
     return fmt::format("{}; it has {}{}", describe(join.rule), describe(rule),
-                       alike ? " of other settings" : "");
+                       alike ? " with other settings" : "");
   }
   return "";
 }

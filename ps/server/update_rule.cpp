@@ -10,7 +10,7 @@ namespace {
 
 std::string fault_of_spans(const std::vector<Span>& spans, std::int64_t elements) {
   if (spans.size() > kMostSpans) {
-    return fmt::format("its optimizer leaves {} ranges undecayed; at most {} are right",
+    return fmt::format("its optimizer leaves {} ranges undecayed; at most {} are allowed",
                        spans.size(), kMostSpans);
   }
   std::int64_t end = 0;
@@ -40,8 +40,7 @@ std::string fault_of(const UpdateRule& rule, std::int64_t elements) {
   const char* name = optimizer_name(o.kind);
   if (!is_elementwise(o.kind)) {
     return fmt::format(
-        "{} measures whole parameters, of which a server holds a part; choose another optimizer",
-        name);
+        "{} needs whole parameters, but a server holds only parts; choose another optimizer", name);
   }
   const auto wrong = [&](const char* setting, double value, const char* right) {
     return fmt::format("{}'s {} is {:g}; it must be {}", name, setting, value, right);

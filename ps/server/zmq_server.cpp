@@ -201,7 +201,7 @@ bool can_serve_parameters() { return zmq_has("curve") == 1; }
 void serve_parameters(const ServeParameters& options) {
   require(options.servers >= 1 && options.servers <= server::kMostServers && options.server >= 0 &&
               options.server < options.servers,
-          "there may be 1 to {} parameter servers, counted from 0; {} of {} is none",
+          "there may be 1 to {} parameter servers, counted from 0; there is no server {} of {}",
           server::kMostServers, options.server, options.servers);
   try {
     Server(options).run();

@@ -41,7 +41,7 @@ def connect(where: str | os.PathLike[str], worker: int = 0, timeout: float | Non
     server refuses the key), TimeoutError (a server does not answer).
     """
     if timeout is not None and not timeout > 0:
-        raise ValueError(f"timeout must be more than 0 s, not {timeout:g}")
+        raise ValueError(f"timeout must be above 0 s, got {timeout:g}")
     return Client(_hetu.ParameterClient(os.fspath(where), worker, timeout or 0.0))
 
 

@@ -125,7 +125,7 @@ class Serve(Case):
         self.serve(more=("--memory", "8MiB"))
         with ht.ps.connect(self.keys, worker=3) as client:
             small = client.open("small", np.zeros(1000, np.float32))
-            wants = r'parameter server 0 holds \d+ bytes, may hold 8388608, and worker 4 wants \d+ more for table "large"'
+            wants = r'parameter server 0 holds \d+ of at most 8388608 bytes, and worker 4 needs \d+ more for table "large"'
             with self.assertRaisesRegex(OSError, wants), ht.ps.connect(self.keys, worker=4) as other:
                 other.open("large", np.zeros(5_000_000, np.float32))
             small.push(np.ones(1000, np.float32))
@@ -396,7 +396,7 @@ class Arguments(Case):
                 (lambda: client.open("u", np.zeros(1, np.float32), rule="all"), "each"),
                 (lambda: client.open("u", np.zeros(1, np.float32), optimizer="lamb"), "lamb"),
                 (lambda: client.open("u", np.zeros(1, np.float32), optimizer={"kind": "sgd", "momentum": 1}), "momentum"),
-                (lambda: ht.ps.connect(self.keys, timeout=0), "timeout must be more than 0 s"),
+                (lambda: ht.ps.connect(self.keys, timeout=0), "timeout must be above 0 s, got 0"),
             ):
                 with self.subTest(says), self.assertRaisesRegex(ValueError, says):
                     call()

@@ -124,8 +124,8 @@ TEST_F(GroupLogFile, LeavesWhatIsNoGroupLog) {
     GroupLog log;
     log.open(path_);
     EXPECT_THAT([&] { log.begin_run(3); },
-                testing::ThrowsMessage<Error>(
-                    testing::HasSubstr("is no record of a group; name the file that the resumed")));
+                testing::ThrowsMessage<Error>(testing::HasSubstr(
+                    "is not a record of a group; give the file that the resumed")));
     EXPECT_EQ(lines(), std::vector<std::string>{std::string(text, std::strlen(text) - 1)});
   }
 }

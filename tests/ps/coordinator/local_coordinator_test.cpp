@@ -34,8 +34,9 @@ TEST(LocalCoordinator, RefusesWhatDoesNotFitTheOthers) {
   LocalCoordinator coordinator;
   const groups::Options policy = sizes(2, 2, 5);
   const auto first = coordinator.client(place(policy, 0, 0));
-  EXPECT_THAT([&] { coordinator.client(place(policy, 0, 0)); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("the place of worker 0")));
+  EXPECT_THAT(
+      [&] { coordinator.client(place(policy, 0, 0)); },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("the same pipeline and stage as worker 0")));
   EXPECT_THAT([&] { coordinator.client(place(sizes(2, 2, 6), 1, 0)); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("the same flags")));
   ClientOptions nowhere = place(policy, 1, 0);

@@ -126,7 +126,7 @@ TEST(Limits, TablesWithoutEndAreRefusedAndNamed) {
     const auto refused = hall.heard<NotJoined>(2);
     ASSERT_EQ(refused.size(), 1U);
     EXPECT_THAT(refused[0].text,
-                AllOf(HasSubstr("parameter server 0"), HasSubstr("may hold 33554432"),
+                AllOf(HasSubstr("parameter server 0"), HasSubstr("of at most 33554432 bytes"),
                       HasSubstr("worker 2"), HasSubstr("\"t" + std::to_string(opened - 1) + "\"")));
     honest.step();
     // The tables have other members that may still come, so they stay.
@@ -163,18 +163,18 @@ TEST(Limits, FirstValuesRowsAndRoundsAreRefusedAndNamed) {
   hall.say(2, Join{0, "dense", kMiB, 1, 0});
   hall.say(2, Init{0, 0}, zeros(kMiB));
   EXPECT_THAT(hall.refusal(2),
-              AllOf(HasSubstr("worker 2 wants 4195328 more"), HasSubstr("\"dense\"")));
+              AllOf(HasSubstr("worker 2 needs 4195328 more"), HasSubstr("\"dense\"")));
   honest.step();
   hall.come(3);
   hall.say(3, Join{0, "rows", 64 * kMiB, 1, 0, {}, 64, {}});
   for (std::int64_t first = 0; first < kMiB && hall.refusal(3).empty(); first += 1000) {
     hall.say(3, PullRows{0, 1 + first}, ids_of(first, 1000));
   }
-  EXPECT_THAT(hall.refusal(3), AllOf(HasSubstr("worker 3 wants"), HasSubstr("\"rows\"")));
+  EXPECT_THAT(hall.refusal(3), AllOf(HasSubstr("worker 3 needs"), HasSubstr("\"rows\"")));
   EXPECT_GT(hall.heard<RowValues>(3).size(), 5U);
   honest.step();
   hall.say(3, PushRows{0, 1}, ids_of(900'000, 1000, 256'000));
-  EXPECT_THAT(hall.refusal(3), HasSubstr("worker 3 wants"));
+  EXPECT_THAT(hall.refusal(3), HasSubstr("worker 3 needs"));
   EXPECT_TRUE(hall.heard<PushedRows>(3).empty());
   honest.step();
 }
@@ -201,7 +201,7 @@ TEST(Limits, AnUpdateWithoutEndIsRefusedAndNamed) {
     hall.say(2, PushRows{0, ++piece, 0, false, false}, ids_of(0, 100, 25600));
     if (piece % 10 == 0) honest.step();
   }
-  EXPECT_THAT(hall.refusal(2), AllOf(HasSubstr("worker 2 wants"), HasSubstr("\"rounds\"")));
+  EXPECT_THAT(hall.refusal(2), AllOf(HasSubstr("worker 2 needs"), HasSubstr("\"rounds\"")));
   EXPECT_EQ(hall.heard<PushedRows>(2).size(), static_cast<std::size_t>(piece - 1));
   honest.step();
 }
@@ -223,7 +223,7 @@ TEST(Limits, WhoDoesNotReadIsDeadAndOthersAreServed) {
   EXPECT_LT(hall.unread_bytes(), 21 * kMiB);  // the limit, and the table once
   const ServerStatus status = hall.store().status(0);
   ASSERT_EQ(status.count[static_cast<std::size_t>(Presence::Dead)], 1);
-  EXPECT_THAT(status.clients.back().death, HasSubstr("does not read what it asks for"));
+  EXPECT_THAT(status.clients.back().death, HasSubstr("does not read its answers: "));
   set_log_level(Level::Info);
 }
 

@@ -211,7 +211,7 @@ TEST(LocalServers, ALatePullSaysForWhomItWaits) {
       [&] { client->wait(table, [] { return std::string("step 9"); }); },
       ThrowsMessage<Error>(AllOf(HasSubstr("worker 0"), HasSubstr("stage 2"), HasSubstr("step 9"),
                                  HasSubstr("worker 7 (1 updates of 2)"),
-                                 HasSubstr("member 2, which has not come"))));
+                                 HasSubstr("member 2, which has not connected"))));
   client->pull(table, kAnyClock, values.data());  // the client continues
   client->wait(table, {});
 }

@@ -229,10 +229,10 @@ TEST(Log, WhatIsNotItsOwnIsTold) {
   };
   LogOptions other = options_of(folder);
   other.job = "j2";
-  told(other, path, "the log of job j1, and not of j2");
+  told(other, path, "the log of job j1, not of job j2");
   other = options_of(folder);
   other.servers = 2;
-  told(other, path, "server 0 of 1, and not part 0 of that of 0 of 2");
+  told(other, path, "server 0 of 1, not part 0 of the log of server 0 of 2");
   other = options_of(folder);
   other.server = 1;
   other.servers = 2;

@@ -191,7 +191,7 @@ TEST(ServerOptimizers, RefuseWhatDoesNotFit) {
     EXPECT_THAT([&] { first->open(about, 0, zeros.data()); },
                 ThrowsMessage<Error>(HasSubstr(text)));
   };
-  refused({settings_of(OptimizerKind::Lamb), {}}, "lamb measures whole parameters");
+  refused({settings_of(OptimizerKind::Lamb), {}}, "lamb needs whole parameters");
   for (const std::vector<Span>& spans :
        {std::vector<Span>{{2, 2}}, {{-1, 2}}, {{4, 6}, {5, 7}}, {{3, 11}}}) {
     refused({settings_of(OptimizerKind::Adam), spans}, "undecayed; ranges must ascend from");
@@ -207,7 +207,7 @@ TEST(ServerOptimizers, RefuseWhatDoesNotFit) {
   const Table about{"w", 10, 2, adam};
   const OptimizerStates one{{zeros}, 1};
   EXPECT_THAT([&] { first->open(about, 0, zeros.data(), &one); },
-              ThrowsMessage<Error>(HasSubstr("has 2 states, and is opened with 1")));
+              ThrowsMessage<Error>(HasSubstr("has 2 optimizer states, but is opened with 1")));
   const OptimizerStates small{{zeros, {1}}, 1};
   EXPECT_THAT([&] { first->open(about, 0, zeros.data(), &small); },
               ThrowsMessage<Error>(HasSubstr("must have its 10 elements, not 1")));
@@ -215,11 +215,12 @@ TEST(ServerOptimizers, RefuseWhatDoesNotFit) {
   Table other = about;
   other.rule = Rule::RoundMean;
   EXPECT_THAT([&] { second->open(other, 1, zeros.data()); },
-              ThrowsMessage<Error>(HasSubstr("with adam, rounds by mean; it has adam: open")));
+              ThrowsMessage<Error>(
+                  HasSubstr("with adam, rounds by mean; it has adam; give all members the same")));
   other = about;
   other.optimizer->undecayed.clear();
   EXPECT_THAT([&] { second->open(other, 1, zeros.data()); },
-              ThrowsMessage<Error>(HasSubstr("with adam; it has adam of other settings")));
+              ThrowsMessage<Error>(HasSubstr("with adam; it has adam with other settings")));
   EXPECT_THAT([&] { first->push(table, zeros); },
               ThrowsMessage<Error>(HasSubstr("has an optimizer (adam)")));
   EXPECT_THAT([&] { first->push(table, zeros, -1); },

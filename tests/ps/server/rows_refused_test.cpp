@@ -101,17 +101,19 @@ TEST(SparseRows, RefuseWhatDoesNotFit) {
   refused({"w", 0, 2, 2}, "must have 1 to");
   refused({"w", server::kMostElements / 2 + 1, 2, 2}, "must have 1 to");
   refused({"w", 10, 0, 2}, "must have 1 to 65536 elements, not 0");
-  refused({"w", 5, 4, 2}, "with rows of 4; it has rows of 2");
+  refused({"w", 5, 4, 2}, "with rows of width 4; it has rows of width 2");
   refused({"w", 10, 2, 2, {}, Rule::Each, {{InitKind::Normal, 0, 1}, 0}},
-          "rows of 2 that begin otherwise");
-  refused({"v", 10, 2, 2, ServerOptimizer{{}, {{0, 2}}}}, "decay all alike");
-  refused({"v", 10, 2, 2, ServerOptimizer{settings_of(OptimizerKind::Lamb), {}}}, "lamb measures");
+          "rows of width 2 with other initial values");
+  refused({"v", 10, 2, 2, ServerOptimizer{{}, {{0, 2}}}},
+          "weight decay applies to all rows of a sparse table");
+  refused({"v", 10, 2, 2, ServerOptimizer{settings_of(OptimizerKind::Lamb), {}}},
+          "lamb needs whole parameters");
   const std::vector<float> zeros(20);
   EXPECT_THAT(
       [&] {
         second->open({"w", 20, 2}, 1, zeros.data());
       },
-      ThrowsMessage<Error>(HasSubstr("with rows of 0; it has rows of 2")));
+      ThrowsMessage<Error>(HasSubstr("with rows of width 0; it has rows of width 2")));
   const int dense = first->open({"dense", 20, 1}, 0, zeros.data());
   const auto fails = [&](const std::function<void()>& act, const char* text) {
     EXPECT_THAT(act, ThrowsMessage<Error>(HasSubstr(text)));
@@ -126,16 +128,16 @@ TEST(SparseRows, RefuseWhatDoesNotFit) {
       [&] {
         first->push_rows(table, {{1}, {}, {1}});
       },
-      "1 rows of table \"w\" have 2 elements each, not 1");
+      "1 rows of table \"w\" must have 2 elements each, got 1 in total");
   fails([&] { first->push_rows(table, {{1}, {}, {1, 1}}, 0.1); }, "has no optimizer");
   fails([&] { first->push_rows(dense, {{1}, {}, {1}}); }, "\"dense\" is not sparse");
   fails([&] { first->push(table, zeros); }, "\"w\" is sparse; push rows");
   fails([&] { first->set_rows(table, {{1, 1}, {}, {1, 1, 2, 2}}, 0, 0); }, "set a row twice");
-  fails([&] { first->set_rows(table, {{1}, {}, {1, 1}}, 1, 0); }, "there is no 1");
+  fails([&] { first->set_rows(table, {{1}, {}, {1, 1}}, 1, 0); }, "there is no tensor 1");
   const std::int64_t id = 10;
   float into[2];
   fails([&] { first->pull_rows(table, 0, {&id, 1, into}); }, "there is no row 10");
-  fails([&] { first->pull(table, 0, into, 1); }, "cannot come after");
+  fails([&] { first->pull(table, 0, into, 1); }, "cannot wait for later pushes");
 }
 
 }  // namespace
