@@ -123,6 +123,7 @@ class Rules(unittest.TestCase):
         "own rename in Python": ("python/hetu/a.py", "os.replace(beside, path)"),
         "waits for a FIFO": ("config/a.cpp", "std::ifstream file(path);"),
         "opens a FIFO": ("datasets/a.cpp", "const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);"),
+        "a plan elsewhere": ("executor/job/a.cpp", "plan = with_recompute(plan);"),
         "no comment": ("ops/a.h", "#pragma once\n"),
         "no guard": ("ops/a.h", "// Contents.\n"),
         "long": ("ops/a.cpp", "\n" * 601),
@@ -142,6 +143,7 @@ class Rules(unittest.TestCase):
         "JSON of a message": ("python/hetu/a.py", "told = json.loads(payload)"),
         "checked CUDA": ("ops/cuda/a.h", GOOD_HEADER + 'each<<<1, 2>>>(x);\n'
                          'check(cudaGetLastError(), "a");\ncheck(\n  cudaFree(x), "b");'),
+        "a plan in its place": ("pipeline/plan/a.cpp", "plan = with_recompute(plan);"),
         "CUDA's words": ("ops/cuda/a.cpp", "fail(cudaGetErrorString(status)); let_go(cudaFree(x));"),
     }
 
