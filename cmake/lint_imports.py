@@ -30,8 +30,8 @@ def check(root: Path, files: list[str]) -> list[str]:
             other = layer_of(target) or ""
             if other != layer and other not in LAYERS[layer]:
                 seen = ", ".join(name for name in LAYERS[layer] if name.startswith(SOURCES))
-                found.append(f"{file}:{line}: {layer} may not import {target}; it may see: "
-                             f"{seen or 'nothing of Hetu but hetu._hetu'}")
+                found.append(f"{file}:{line}: {layer} may not import {target}; it may import: "
+                             f"{seen or 'only hetu._hetu from Hetu'}")
     return found + circles(sees, "these import each other in a circle")
 
 

@@ -140,10 +140,10 @@ def circles(sees: dict[str, set[str]], wrong: str) -> list[str]:
 def judge(root: Path, layer: str, target: str) -> list[str]:
     """Returns the errors of including `target` from `layer`."""
     if not (root / target).is_file():
-        return [f'"{target}" is not in the tree; includes are written from the root, outside headers in <>']
+        return [f'"{target}" is not in the tree; write its path from the root, or use <> for a header from outside']
     other = layer_of(target)
     if other is None or (other != layer and other not in LAYERS[layer]):
-        return [f"{layer} may not include {target}; it may see: {', '.join(LAYERS[layer]) or 'nothing'}"]
+        return [f"{layer} may not include {target}; it may include: {', '.join(LAYERS[layer]) or 'nothing'}"]
     return []
 
 

@@ -285,7 +285,7 @@ def sizes(page: Page) -> None:
 
 
 def profile(page: Page) -> str:
-    """Adds the README step of Chimera's code. Returns its figure."""
+    """Adds the section on the profiling step in the README of Chimera's code. Returns the section's figure."""
     page.section(
         "Profiling Chimera with 8 stages for BERT-Large on 8 GPUs, without a GPU",
         "The step of that name in the README of Chimera's code,",

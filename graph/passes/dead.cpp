@@ -87,7 +87,7 @@ Graph part_for(const Graph& graph, const std::vector<std::string>& names) {
   });
   part.loss = kNone;
   part.gradients.clear();
-  // The reader of such a buffer is removed below.
+  // Drops buffers whose values nothing needs. remove_dead() removes the nodes that read them.
   std::erase_if(part.buffers,
                 [&](const StateBuffer& b) { return needed[graph.values[b.value].producer] == 0; });
   return remove_dead(part);

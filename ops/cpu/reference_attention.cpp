@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// The first elements of a row of queries: in q (or y, dy), in k (or v), and in probs.
+/// The offsets of a row of queries, in elements: into q (or y, dy), into k (or v), and into probs.
 struct Offsets {
   std::int64_t query, kv, probs;
   Offsets(const AttentionShape& s, const ScoreRow& at)

@@ -250,8 +250,8 @@ int warm_up_step(const Trace& trace) {
   return first_warms_up(steps.size()) ? *steps.begin() : -1;
 }
 
-// Adds K-FAC's times. Each factor of a stage has its own size, so sums are used: over the
-// CURVATUREs of a micro-batch, and over all inversions, whichever copies of the stage run them.
+// Adds K-FAC's times. Each factor of a stage has its own size, so sums are used: over the CURVATURE
+// instructions of a micro-batch, and over all inversions, whichever copies of the stage run them.
 void add_curvature(std::map<std::string, std::vector<double>>& times, CurvatureCost& c) {
   const auto sum = [&](const char* a, const char* b, double parts) {
     double total = 0;

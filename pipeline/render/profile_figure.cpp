@@ -166,7 +166,7 @@ void ProfileLayout::add_set(const TimelineRowSet& set, const Facts& facts) {
        {20, Anchor::Middle});
   y_ += 16;
   word(left_ + plot_ / 2, y_,
-       fmt::format("from covered time; from summed durations {:.1f}%", facts.summed * 100),
+       fmt::format("overlaps counted once; from summed durations {:.1f}%", facts.summed * 100),
        {11, Anchor::Middle, kGrey});
   y_ += 14;
   const double top = y_;

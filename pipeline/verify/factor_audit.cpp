@@ -275,7 +275,8 @@ void FactorAudit::finish(VerifyReport& report) const {
         const Factor& f = layer.of(inputs);
         if (f.pieces > 0 && gathered)
           fail(Code::Plan,
-               "curvature is never inverted and gathered:\n  {} has no {}GATHER:{} after it",
+               "curvature is never inverted, or its inverses are never gathered:\n  {} has no "
+               "{}GATHER:{} after it",
                index_.describe(f.last), s,
                index_.at(f.last).part / reductions_.copies_sharing_inversions(static_cast<int>(s)));
         if (f.pieces > 0)

@@ -7,7 +7,8 @@
 
 namespace hetu::ps {
 
-/// The coordinator of one job, for one training after the other. Its clients keep it alive.
+/// The coordinator of one job, for one training after the other. Its clients share its state, so
+/// they may outlive this object.
 class LocalCoordinator {
  public:
   LocalCoordinator();

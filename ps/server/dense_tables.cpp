@@ -15,7 +15,8 @@ TableMembership* DenseTables::membership_of(ClientSlot& client, int table, int p
   const Split& split = state.split;
   if (state.rows != nullptr) {
     answers_.drop(
-        fmt::format("a message about part {} of table \"{}\", which is sparse", part, state.name));
+        fmt::format("it names part {} of table \"{}\", but the table is sparse and has no parts",
+                    part, state.name));
     return nullptr;
   }
   if (part >= split.parts() || split.server(part) != options_.server) {

@@ -338,7 +338,8 @@ class Batches(Data):
         self.slices = self._slices_of(first)
         for key in first:
             if key in self.__dict__ or hasattr(type(self), key):
-                raise ValueError(f"{name}: a field cannot be named '{key}', which is an attribute of Batches; rename it")
+                raise ValueError(f"{name}: a field cannot be named '{key}': Batches has an attribute of that name. "
+                                 f"Rename the field")
 
     def steps_per_epoch(self, pipelines: int) -> int | None:
         return self.length
@@ -450,7 +451,8 @@ class Rows(Data):
         super().__init__(self.drawn.fields, batch_size)
         for name, _, _ in self.fields:
             if name in self.__dict__ or hasattr(type(self), name):
-                refuse(f"{called}: a field cannot be named '{name}', an attribute of {type(self).__name__}; rename it")
+                refuse(f"{called}: a field cannot be named '{name}': {type(self).__name__} has an attribute of that name. "
+                       f"Rename the field")
 
     def __len__(self) -> int:
         return self.rows

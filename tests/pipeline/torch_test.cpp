@@ -100,7 +100,7 @@ TEST(TorchPlans, LoweredOnesHoldTheComputeOfTheOthers) {
   }
 }
 
-// The plan that Hetu generates under the class's name must be the same.
+// Under the name of a PyTorch class, Hetu must generate the plan that the class wrote.
 TEST(TorchPlans, AreOurs) {
   int count = 0;
   for (const File& f : files()) {

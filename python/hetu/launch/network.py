@@ -47,7 +47,7 @@ def own_addresses(wanted):
     if wanted in own:
         return [own[wanted]]
     if wanted and "/" not in wanted:
-        raise OSError(f"no network interface {wanted}; there are {', '.join(sorted(own))}")
+        raise OSError(f"this host has no network interface '{wanted}'; its interfaces are {', '.join(sorted(own))}")
     mine = [address for address in own.values() if not address.startswith("127.")]
     if wanted:
         mine = [address for address in mine if inside(address, wanted)] or mine

@@ -59,7 +59,7 @@ def _padding(layer: str, given: int | str | Sequence[int], kernel: list[int], st
     return pads
 
 
-def _told(attrs: dict[str, Any]) -> str:
+def _attrs_text(attrs: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in attrs.items())
 
 
@@ -92,7 +92,7 @@ class Conv2d(Module):
         return ops.conv2d(x, self.weight, *([self.bias] if self.bias is not None else []), **self.attrs)
 
     def describe(self) -> str:
-        told = _told({**self.attrs, "padding": self.padding if len(set(self.padding)) > 1 else self.padding[0]})
+        told = _attrs_text({**self.attrs, "padding": self.padding if len(set(self.padding)) > 1 else self.padding[0]})
         return f"{self.channels}, {self.weight.shape[0]}, kernel_size={self.weight.shape[2:]}, {told}"
 
 
@@ -119,7 +119,7 @@ class Conv1d(Module):
 
     def describe(self) -> str:
         return (f"{self.channels}, {self.weight.shape[0]}, kernel_size={self.weight.shape[2]}, padding={self.padding}, "
-                f"{_told(self.attrs)}")
+                f"{_attrs_text(self.attrs)}")
 
 
 class ConvTranspose2d(Module):
@@ -147,7 +147,7 @@ class ConvTranspose2d(Module):
         return ops.conv_transpose2d(x, self.weight, *([self.bias] if self.bias is not None else []), **self.attrs)
 
     def describe(self) -> str:
-        return f"{self.channels}, kernel_size={self.weight.shape[2:]}, {_told(self.attrs)}"
+        return f"{self.channels}, kernel_size={self.weight.shape[2:]}, {_attrs_text(self.attrs)}"
 
 
 class _BatchNorm(Module):
@@ -222,7 +222,7 @@ class _Pool2d(Module):
         self.attrs = {"kernel": kernel, "stride": step, "padding": _both(layer, "padding", padding)}
 
     def describe(self) -> str:
-        return _told(self.attrs)
+        return _attrs_text(self.attrs)
 
 
 class MaxPool2d(_Pool2d):
@@ -266,4 +266,4 @@ class Upsample(Module):
         return ops.resize2d(x, height=x.shape[2] * self.factor, width=x.shape[3] * self.factor, **self.attrs)
 
     def describe(self) -> str:
-        return f"scale_factor={self.factor}, {_told(self.attrs)}"
+        return f"scale_factor={self.factor}, {_attrs_text(self.attrs)}"

@@ -1,5 +1,6 @@
-// Runs the work of ops/cuda/work.h on the host, for tests. Threads are loops, and values that
-// threads agree on are combined in the GPU's order. ops/cuda/gpu/launch.h is the GPU counterpart.
+// Runs the work of ops/cuda/work.h on the host, for tests. Loops replace the GPU's threads.
+// Reductions over threads combine values in the GPU's order. ops/cuda/gpu/launch.h is the GPU
+// counterpart.
 #pragma once
 #include <bit>
 #include <cstdint>
