@@ -309,7 +309,7 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"simulate " + plan + "--speed 1,0", "--speed: expected a finite number >= 1e-09"},
            {"simulate " + plan + "--speed 1,1,1", "speed: 3 numbers for 2 workers"},
            {"simulate " + plan + "--slow factor=2", "needs a pipeline or a worker"},
-           {"simulate " + plan + "--slow pipeline=7,factor=2", "slow: pipeline 7"},
+           {"simulate " + plan + "--slow pipeline=7,factor=2", "slow: there is no pipeline 7"},
            {"simulate " + plan + "--slow pipeline=0,worker=1,factor=2", "a worker, not both"},
            {"simulate " + plan + "--slow worker=1,factor=2,factor=3", "'factor' is given twice"},
            {"simulate " + plan + "--slow worker=-1,factor=2", "worker: expected a whole number"},

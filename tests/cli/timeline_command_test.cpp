@@ -116,7 +116,7 @@ TEST_F(TimelineCommand, RefusesInOneLine) {
            {"missing.json -o x.svg", "missing.json: cannot be opened"},
            {"torn.json -o x.svg", "torn.json: not a Hetu trace"},
            {"empty.json -o x.svg", "no events"},
-           {"far.json -o x.svg", "worker 2000000000"},
+           {"far.json -o x.svg", "'tid' must be from 0 to 1000000, got 2000000000"},
            {"plan.json -o x.png",
             "-o x.png: unknown suffix '.png'; known: .txt, .svg, .pdf, .html"},
            {"plan.json -o x.svg --step 3", "step 3 is not in the trace"},

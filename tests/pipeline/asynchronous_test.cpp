@@ -323,7 +323,7 @@ TEST(Replicas, WhatDoesNotFitIsSaid) {
     }
     return std::string();
   };
-  EXPECT_THAT(refused("zb-h1", {1, 2}, 2, 4), HasSubstr("zb-h1 has one copy of each stage"));
+  EXPECT_THAT(refused("zb-h1", {1, 2}, 2, 4), HasSubstr("zb-h1 takes one copy of each stage"));
   EXPECT_THAT(refused("gpipe", {1, 2}, 3, 4), HasSubstr("replicas are given for 2 stages"));
   EXPECT_THAT(refused("gpipe", {1, 0}, 2, 4), HasSubstr("got 0"));
   EXPECT_THAT(refused("1f1b", {1, 3}, 2, 2), HasSubstr("at least 3"));

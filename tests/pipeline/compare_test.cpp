@@ -362,7 +362,7 @@ TEST(Compare, PrintsWhatItFound) {
   const std::string text = to_text(c);
   EXPECT_THAT(text, HasSubstr("F (mean of 8)                        1.000       1.500"));
   EXPECT_THAT(text, HasSubstr("the first instruction more than 0.150 ms behind its plan is 1F0 on "
-                              "worker 1: it ended at 3.000 ms, planned 2.000 ms"));
+                              "worker 1: it ended at 3.000 ms, planned at 2.000 ms"));
   EXPECT_THAT(text, HasSubstr("+1.000 ms  kernels: F on worker 1"));
   const auto json = nlohmann::json::parse(to_json(c));
   EXPECT_EQ(json["first_behind"]["worker"], 1);

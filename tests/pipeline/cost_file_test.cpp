@@ -42,8 +42,9 @@ TEST(Costs, TablesGiveBlocksOfAStage) {
   EXPECT_DOUBLE_EQ(c.stages[0].recompute, 4.5);
   EXPECT_DOUBLE_EQ(c.stages[0].weight_bytes, 30 * 1048576.0);
   EXPECT_DOUBLE_EQ(c.stages[0].activation_bytes, 24 * 1048576.0);
-  EXPECT_THAT([&] { parse_costs(table, "t.csv", {.micro_batch_size = 4, .blocks_per_stage = 1}); },
-              ThrowsMessage<Error>("t.csv: no row for a micro-batch size of 4; there are 1, 2"));
+  EXPECT_THAT(
+      [&] { parse_costs(table, "t.csv", {.micro_batch_size = 4, .blocks_per_stage = 1}); },
+      ThrowsMessage<Error>("t.csv: no row for a micro-batch size of 4; the table has 1, 2"));
 }
 
 TEST(Costs, SumsAreReadFromATraceWithoutTheWaitForTheirMembers) {
@@ -141,8 +142,8 @@ TEST(Costs, BadFilesNameTheirPlace) {
        "c: link: pair 0: 'from'"},
       {R"({"traceEvents": []})", "no events of any stage"},
       {"bs,time_f\n1,x\n", "c:2: expected a number >= 0, found 'x'"},
-      {"bs,time_f\n1\n", "c:2: 1 cells under 2 columns"},
-      {std::string(100000, '['), "c: neither"},
+      {"bs,time_f\n1\n", "c:2: the row has 1 cells, but the table has 2 columns"},
+      {std::string(100000, '['), "c: expected costs in JSON, a table"},
       {"{" + std::string(100000, '['), "nest deeper"},
   };
   for (const auto& [text, message] : cases) {

@@ -208,7 +208,7 @@ TEST(Pickle, NothingRunsAndNothingBreaks) {
       "cposix\nsystem\nX\x02\x00\x00\x00ls\x85R.");
   EXPECT_THAT([&] { json_of_pickle(runs, "p.pickle"); },
               testing::ThrowsMessage<Error>(
-                  HasSubstr("p.pickle: byte 2 of the pickle: code 0x63 is of no list")));
+                  HasSubstr("p.pickle: byte 2 of the pickle: opcode 0x63 is not supported")));
   std::mt19937 random(3);
   int refused = 0;
   for (const std::string& good : kPickles)

@@ -37,7 +37,7 @@ class Check(unittest.TestCase):
         (self.root / "test.bin").write_bytes(b"abc")
         self.wrong(self.root, "test.bin: not a CIFAR-100 file: 3 bytes")
         (self.root / "test.bin").unlink()
-        self.wrong(self.root, "has neither test.bin nor test")
+        self.wrong(self.root, "found neither test.bin nor test in this folder")
 
     def test_nothing_known(self):
         self.wrong(self.root, "no class folders of images", status=2)

@@ -150,7 +150,7 @@ class Choose(unittest.TestCase):
                                                  r"\(localhost with 3 workers\); start that many, e\.g\. heturun -w 4"):
             choose("pipe_2_2", {}, [("localhost", 3)])
         for name in ("pipe_0_2", "pipe_2", "mine", "pipe_2_2 "):
-            with self.assertRaisesRegex(DeviceError, f"--devices {name}: no such list; the file defines my_device; "):
+            with self.assertRaisesRegex(DeviceError, f"--devices {name}: no such list; the file defines my_device, "):
                 choose(name, LISTS, [("localhost", 4)])
 
     def test_without_a_choice_my_device_stands_where_its_hosts_do(self):

@@ -174,9 +174,9 @@ class Lists(unittest.TestCase):
     def test_arguments_that_a_run_would_ignore(self):
         job = build({"train": ["loss", "train"], "validate": ["loss"]})
         for run, given, why in [
-            ("validate", {"checkpoint": "c", "trace": "t"}, "'validate' validates, and checkpoint, trace would be ignored"),
-            ("validate", {"every": 1, "resume": True, "drain": 2}, "validates, and every, resume, drain would be ignored"),
-            ("train", {"data": job.data}, "run 'train' trains, and data would be ignored"),
+            ("validate", {"checkpoint": "c", "trace": "t"}, "'validate' validates, so checkpoint, trace would be ignored"),
+            ("validate", {"every": 1, "resume": True, "drain": 2}, "validates, so every, resume, drain would be ignored"),
+            ("train", {"data": job.data}, "run 'train' trains, so data would be ignored"),
             ("train", {"every": 2}, "every and resume need a checkpoint folder"),
             ("train", {"resume": True}, "every and resume need a checkpoint folder"),
         ]:

@@ -18,7 +18,7 @@ from hetu.models.config_file import READERS, values_of
 
 FIXTURE = json.loads((pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "configs.json").read_text())["types"]
 # A file may use another name for a field, and errors use either name.
-ALSO = {"max_position_embeddings": "the model 8 positions", "n_positions": "the model 8 positions"}
+ALSO = {"max_position_embeddings": "the model only 8 positions", "n_positions": "the model only 8 positions"}
 
 # Fields as published files have them, with one layer.
 PUBLISHED = [

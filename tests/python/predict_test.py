@@ -316,7 +316,7 @@ class Refusals(unittest.TestCase):
             (lambda: model(x, x), "give arrays by name: x="),
             (lambda: model(x.astype(np.complex64)), "field 'x': complex64 can't be converted to float32"),
             (lambda: model(x=x[:, 0]), r"field 'x' is float32\[37, 5, 4\], but the model reads float32\[B, 2, 5, 4\]"),
-            (lambda: model(x=np.array(["a"] * 37)), "field 'x': <U1 cannot be float32"),
+            (lambda: model(x=np.array(["a"] * 37)), "field 'x': <U1 can't be converted to float32"),
         ]:
             with self.subTest(why=why):
                 self.refused(call, why)

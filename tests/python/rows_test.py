@@ -273,7 +273,7 @@ class Files(unittest.TestCase):
             ({"x": [[[1], [None]]]}, None, "lists in column 'x' have 1 empty elements"),
             ({"u": [16777217], "a": [1.5]}, {"x": ["u", "a"]}, "field 'x' is float32 because .*'u' doesn't fit: 16777217"),
             ({"u": pyarrow.array([2**40], pyarrow.uint64()), "a": [7]}, {"x": ["a", "u"]},
-             "field 'x' is int32 because .*'u' doesn't fit: 1099511627776 is no int32"),
+             "field 'x' is int32 because .*'u' doesn't fit: 1099511627776 is out of range for int32"),
         ):
             pyarrow.parquet.write_table(pyarrow.table(columns), path)
             with self.subTest(says), self.assertRaisesRegex(ValueError, rf"Table .*t.parquet: {says}"):

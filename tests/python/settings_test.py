@@ -32,7 +32,7 @@ class Words(unittest.TestCase):
     def test_ways_to_average(self):
         for how, says in ((Averaging(method="gossip"), "unknown averaging method 'gossip'; known: preduce, adpsgd"),
                           (Averaging(weights="stale"), "unknown weighting 'stale'; known: uniform, staleness"),
-                          (Averaging(), "there is 1")):
+                          (Averaging(), "needs at least 2 pipelines, but the job has 1")):
             with self.assertRaisesRegex(ValueError, says):
                 job(pipeline="pipedream", averaging=how)
 

@@ -147,7 +147,7 @@ TRAPS = (
      lambda s: ht.Executor([s.loss])),
     # Options by their Python names.
     (ValueError, "unknown method '1f1'; known here: gpipe, 1f1b", lambda s: s.with_options(pipeline="1f1").job()),
-    (ValueError, "batch_size 4 is not divided by micro_batches 3; choose a multiple of 3",
+    (ValueError, "batch_size 4 is not a multiple of micro_batches 3; choose a multiple of 3",
      lambda s: s.with_options(micro_batches=3).job()),
     (ValueError, "unknown option microbatches; did you mean 'micro_batches'?; help(hetu.Executor) lists them",
      lambda s: s.with_options(microbatches=2).job()),

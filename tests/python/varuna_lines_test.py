@@ -39,7 +39,7 @@ class Lines(unittest.TestCase):
         """The time is 27 units without the rule and without messages. Messages between machines take longer, and sums are
         added."""
         with tempfile.TemporaryDirectory() as folder:
-            self.refused(hetu("simulate-varuna", 4, 5, 0, 0, folder=folder), "compute.txt is not in")
+            self.refused(hetu("simulate-varuna", 4, 5, 0, 0, folder=folder), "compute.txt not found in")
             Path(folder, "compute.txt").write_text("1000 2000\n" * 4)
 
             def time(*words, **environment):

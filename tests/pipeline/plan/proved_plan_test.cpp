@@ -53,13 +53,15 @@ TEST(ProvedPlan, FlushesComeBeforeTheOtherChanges) {
   EXPECT_EQ(computations(source), with_recompute(with_flushes(one_step, 3)));
   source.method = "pipedream";
   source.sizes.micro_batches = 1;
-  EXPECT_THAT([&] { computations(source); },
-              ThrowsMessage<Error>(HasSubstr("'pipedream' updates after backwards")));
+  EXPECT_THAT(
+      [&] { computations(source); },
+      ThrowsMessage<Error>(HasSubstr("'pipedream' updates after its backwards, without a flush")));
 }
 
 TEST(ProvedPlan, BackwardsAreSplitByTheCosts) {
   Costs slow_weights;
-  slow_weights.stages = {{.forward = 1, .input_grad = 1, .weight_grad = 5}};
+  for (const double weight : {0.2, 5.0, 0.2, 5.0})
+    slow_weights.stages.push_back({.forward = 1, .input_grad = 2, .weight_grad = weight});
   PlanSource source{.method = "1f1b", .sizes = sizes_of(4, 8)};
   source.sizes.split_backward = true;
   const Schedule rows = generate("1f1b", sizes_of(4, 8));
