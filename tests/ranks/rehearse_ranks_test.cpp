@@ -16,7 +16,7 @@ TEST(Rehearsal, OfAnotherNumberOfWorkersIsRefused) {
       run_job(3, std::string(HETU_BINARY) + " rehearse 1f1b --stages 2 --micro-batches 2");
   EXPECT_EQ(job.status, 2) << job.output;
   EXPECT_THAT(job.output, HasSubstr("hetu rehearse: the plan is for 2 workers (1 pipelines of 2), "
-                                    "the job has 3; start 2 workers"));
+                                    "but the job has 3; start 2 workers"));
 }
 
 TEST(Rehearsal, RunsPipelinesSideBySide) {
