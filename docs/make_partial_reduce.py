@@ -302,7 +302,7 @@ instead of 0.69 million. All-reduce takes 18.5 s and 0.17 million.
 ### Cost without a slow pipeline
 
 If nothing is slow, partial reduce costs nothing. BERT-tiny in 2 pipelines x 2 stages has at least 0.95 of the throughput
-of an all-reduce (`tests/bench/preduce_overhead.py`, which `./run bench` runs). On 2026-11-22, 1.146 of it was measured.
+of an all-reduce (`tests/bench/preduce_overhead.py`, which `./run bench` runs). A measurement on 2026-11-22 gave 1.146.
 """
 ABOUT = [
     ["`allreduce`", "gradients of all pipelines, at every update", "every pipeline, for the slowest"],

@@ -60,6 +60,7 @@ TEST(ProvedPlan, FlushesComeBeforeTheOtherChanges) {
 
 TEST(ProvedPlan, BackwardsAreSplitByTheCosts) {
   Costs slow_weights;
+  slow_weights.stages.clear();  // there is one by default
   for (const double weight : {0.2, 5.0, 0.2, 5.0})
     slow_weights.stages.push_back({.forward = 1, .input_grad = 2, .weight_grad = weight});
   PlanSource source{.method = "1f1b", .sizes = sizes_of(4, 8)};
