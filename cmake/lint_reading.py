@@ -48,6 +48,6 @@ def check(root: Path, files: list[str]) -> list[str] | None:
         ease, words = reading_ease(prose((root / name).read_text(errors="replace")),
                                    lambda word: len(dictionary.positions(word.lower())) + 1)
         if words >= LEAST_WORDS and ease < LEAST:
-            found.append(f"{name}: reading ease {ease:.0f} of 100 over {words} words; write shorter sentences and words, for "
-                         f"at least {LEAST:.0f}")
+            found.append(f"{name}: reading ease {ease:.0f} of 100 over {words} words; write shorter sentences and words, "
+                         f"for at least {LEAST:.0f}")
     return found

@@ -24,7 +24,8 @@ def run(*words, **more):
 
 def run_together(text):
     """Returns the entries of a help text whose name isn't separated from its meaning. An entry is a line of two spaces and a
-    name. Its meaning follows after two spaces, or on a line below with a deeper indent. Items of a list ("- ") have no names."""
+    name. Its meaning follows after two spaces, or on a line below with a deeper indent. Items of a list ("- ") have no
+    names."""
     lines, wrong = text.splitlines(), []
     for line, below in zip(lines, [*lines[1:], ""], strict=True):
         if re.match(r"  (?!- )\S", line) and not re.search(r"\S {2,}\S", line) and not re.match(r" {3,}\S", below):

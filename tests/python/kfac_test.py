@@ -238,7 +238,8 @@ class Pipelines(unittest.TestCase):
                     np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-6, err_msg=name)
 
     def test_that_update_stage_by_stage_are_refused(self):
-        with self.assertRaisesRegex(ValueError, "K-FAC needs a method in which all stages update once per step, but 'pipedream' updates stage by stage"):
+        with self.assertRaisesRegex(ValueError, "K-FAC needs a method in which all stages update once per step, but "
+                                                "'pipedream' updates stage by stage"):
             job_of(kfac(), method="pipedream")
 
 
@@ -253,7 +254,8 @@ class Script(unittest.TestCase):
             for more, said in [(fine, None),
                                (["--optimizer", "kfac", "--damping", "0"], "--damping must be above 0, got 0"),
                                (["--optimizer", "adamw", "--damping", "0.1"], "belong to --optimizer kfac"),
-                               (["--optimizer", "kfac", "--pipeline", "pipedream"], "K-FAC needs a method in which all stages update once per step")]:
+                               (["--optimizer", "kfac", "--pipeline", "pipedream"],
+                                "K-FAC needs a method in which all stages update once per step")]:
                 with self.subTest(more):
                     done = subprocess.run([str(w) for w in [*words, *more]], capture_output=True, text=True, cwd=folder)
                     if said is None:

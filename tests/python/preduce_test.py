@@ -117,7 +117,8 @@ class Averaged(TrainCase):
 
     def test_what_does_not_fit_is_said_in_one_line(self):
         cases = [
-            ((1, 2), (*PREDUCE, "--preduce"), "preduce needs at least 2 pipelines, but the job has 1. Give devices for at least 2"),
+            ((1, 2), (*PREDUCE, "--preduce"),
+             "preduce needs at least 2 pipelines, but the job has 1. Give devices for at least 2"),
             ((2, 1), ("--pipeline", "gpipe", "--preduce"), "'gpipe' sums gradients"),
             ((2, 1), (*PREDUCE, "--preduce", "--sync-period", "0"), "--sync-period must be >= 1, got 0"),
             ((2, 1), (*PREDUCE, "--preduce", "--min-group", "3"), "3"),

@@ -85,7 +85,8 @@ class SyncPs(TrainCase):
             (("--pipeline", "hetpipe"), "--sync-method ps .*'hetpipe' pushes waves"),
             (("--pipeline", "pipedream"), "--sync-method ps .*'pipedream' updates after its backwards, without a flush"),
             (("--pipeline", "chimera"), "'chimera' has several stages on a worker"),
-            (("--pipeline", "1f1b", "--optimizer", "lamb"), "--sync-method ps needs an optimizer that takes no norm of a parameter, but lamb does"),
+            (("--pipeline", "1f1b", "--optimizer", "lamb"),
+             "--sync-method ps needs an optimizer that takes no norm of a parameter, but lamb does"),
             (("--pipeline", "1f1b", "--staleness", -2), "--staleness.*-2"),
         ):
             with self.subTest(options=options):

@@ -282,7 +282,7 @@ def bad(pipelines):
     pipe = pipe_of()
     rule = torch.optim.SGD(pipe.parameters(), lr=0.1)
     scaler = hetu.torch.GradScaler(pipe)
-    refuses(lambda: pipe.step(x, x), 
+    refuses(lambda: pipe.step(x, x),
             "step: with averaging (preduce), call step() once per iteration of `for step in pipe.run(")
     refuses(lambda: next(pipe.run(0, rule)), "run: updates must be at least 1, got 0")
     for _ in pipe.run(2, rule):

@@ -179,8 +179,10 @@ class Options(ResNetCase):
              "--momentum belongs to momentum and nesterov, and the optimizer is adam"),
             (("--momentum", 1), "--momentum must be in [0, 1), got 1"),
             (("--beta1", 0.5), "--beta1 belongs to adam, amsgrad, adamw, lamb and bertadam, and the optimizer is momentum"),
-            (("--preduce", "--pipeline", "pipedream", "--micro-batches", 1), "needs at least 2 pipelines, but the job has 1"),
-            (("--adpsgd", "--pipeline", "pipedream", "--micro-batches", 1), "needs at least 2 pipelines, but the job has 1"),
+            (("--preduce", "--pipeline", "pipedream", "--micro-batches", 1),
+             "needs at least 2 pipelines, but the job has 1"),
+            (("--adpsgd", "--pipeline", "pipedream", "--micro-batches", 1),
+             "needs at least 2 pipelines, but the job has 1"),
         ):
             with self.subTest(options):
                 status = 4 if "nowhere" in says else 2
