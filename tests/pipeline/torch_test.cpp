@@ -178,7 +178,8 @@ TEST(TorchPlans, OldNamesAreRead) {
   EXPECT_EQ(with_present_names("0RECV_B1,0BW1,0SEND_B1,3B2"), "0RECV_B1,0B1,0SEND_B1,3I2");
   EXPECT_EQ(with_present_names("0RECV_B1,0B1,0SEND_B1"), "0RECV_B1,0B1,0SEND_B1");
   // A single weight gradient that is computed twice does not indicate old names.
-  EXPECT_THAT(refusal(parse_plan("0F0,0F1,0B0,0W0,0B1\n", "f")), testing::HasSubstr("0W0 occurs twice"));
+  EXPECT_THAT(refusal(parse_plan("0F0,0F1,0B0,0W0,0B1\n", "f")),
+              testing::HasSubstr("0W0 occurs twice"));
 }
 
 TEST(TorchPlans, LoweringIsTakenBack) {

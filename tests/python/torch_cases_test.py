@@ -289,8 +289,8 @@ class Inputs(Case):
         pipe.step(torch.randn(17, WIDTH), torch.randn(17, WIDTH))
         with self.assertRaisesRegex(RuntimeError, "same dtype"):
             pipe.step(self.x.int(), self.y)
-        for change, message in ((lambda module, given, output: output.flatten(), r"stage 0 gives float32\[32\]"),
-                                (lambda module, given, output: output.bfloat16(), r"stage 0 gives bfloat16\[4, 8\]")):
+        for change, message in ((lambda module, given, output: output.flatten(), r"stage 0 returned float32\[32\]"),
+                                (lambda module, given, output: output.bfloat16(), r"stage 0 returned bfloat16\[4, 8\]")):
             pieces, pipe = made()
             pieces[1].register_forward_hook(change)
             with self.assertRaisesRegex(ValueError, message):
