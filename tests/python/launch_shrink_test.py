@@ -36,7 +36,7 @@ class Shrink(LaunchCase):
         _, error = process.communicate(timeout=MANY)
         self.assertEqual(process.returncode, 0, error)
         died = "mpirun was killed by SIGKILL before worker 1 ended"
-        self.assertIn(f"heturun: {died}; the job goes on without pipeline 1\n", error)
+        self.assertIn(f"heturun: {died}; the job continues without pipeline 1\n", error)
         self.assertEqual(error.splitlines()[-1], f"heturun: finished without pipeline 1: {died}")
 
     def test_pipelines_that_are_only_silent(self):
@@ -53,7 +53,7 @@ class Shrink(LaunchCase):
         for pipeline, why in (
                 (1, r"worker 1 \(pipeline 1, stage 0\) is silent for 8 s"),
                 (2, r"worker 2 \(\S+, pid \d+\): is lost: its guard \(pid \d+\) is stopped by a signal such as SIGSTOP")):
-            self.assertRegex(error, rf"heturun: {why}; the job goes on without pipeline {pipeline}\n")
+            self.assertRegex(error, rf"heturun: {why}; the job continues without pipeline {pipeline}\n")
             self.assertRegex(error, rf"heturun: finished without pipeline {pipeline}: {why}\n")
         self.assertIn("done pipeline 0 stage 0", out)
 
@@ -73,7 +73,7 @@ class Shrink(LaunchCase):
         """The dying pipeline's worker reports progress until it is killed."""
         done = self.run_it("-w", "4", *SHRINK, "2", sys.executable, "-c", self.REPORT)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stderr, r"worker 1 \(\S+, pid \d+\) exited with status 9; the job goes on without pipeline 0")
+        self.assertRegex(done.stderr, r"worker 1 \(\S+, pid \d+\) exited with status 9; the job continues without pipeline 0")
         self.assertIn("step 50/50 (100 %)", done.stderr)
 
 

@@ -85,7 +85,7 @@ class Shrink(TrainCase):
         self.check_nothing_runs()
         self.assertEqual(process.returncode, 0, error)
         how = rf"worker {number} \(\S+, pid {victim}\) was killed by SIGKILL"
-        self.assertRegex(error, rf"heturun: {how}; the job goes on without pipeline {lost}\n")
+        self.assertRegex(error, rf"heturun: {how}; the job continues without pipeline {lost}\n")
         self.assertRegex(error.splitlines()[-1], rf"heturun: finished without pipeline {lost}: {how}$")
         manifest = manifest_of(folder)[1]
         self.assertEqual(manifest["step"], LAST, error)
@@ -120,7 +120,7 @@ class Shrink(TrainCase):
                 os.kill(parent_of(parent_of(process_of(self.mark, "train_bert.py", 1))), signal.SIGKILL)
                 _, error = process.communicate(timeout=MANY_S)
                 self.assertEqual(process.returncode, 0, error)
-                self.assertIn(f"heturun: {died}; the job goes on without pipeline 1\n", error)
+                self.assertIn(f"heturun: {died}; the job continues without pipeline 1\n", error)
                 manifest = manifest_of(folder)[1]
                 self.assertEqual(manifest["step"], 2 * LAST)
                 [lost] = manifest["run"]["lost"]

@@ -353,7 +353,7 @@ class Job:
         if self._reporter is not None and self._reporter.part is part:
             self._display.close()
             self._reporter = None
-        self._say(f"{text}; the job goes on without pipeline {part.number}")
+        self._say(f"{text}; the job continues without pipeline {part.number}")
         self._services.tell_loss(part)
         self._links.signal(signal.SIGTERM, part.workers)
 
