@@ -71,7 +71,8 @@ class StateDType(TrainCase):
 
     def test_what_is_refused(self):
         self.refused((1, 1), *NARROW, "--optimizer", "sgd", "--steps", 1,
-                     says="--state-dtype bf16 needs an optimizer with states, but sgd has none. Leave --state-dtype bf16")
+                     says="--state-dtype bf16 needs an optimizer with states, but sgd has none. Leave --state-dtype "
+                          "bf16 out")
         self.refused((2, 1), *NARROW, "--sync-method", "ps", "--steps", 1,
                      says="--state-dtype bf16 needs updates by the workers, but parameter servers run the optimizer")
         done = self.run_job((1, 1), "--state-dtype", "half", "--steps", 1)
