@@ -41,7 +41,7 @@ struct AttrSpec {
   std::string name;
   Attr fallback;  ///< the default, unless `required`; its type is the attribute's type
   bool required = false;
-  /// One sentence for the documentation.
+  /// Text for the documentation.
   std::string doc;
 };
 
@@ -83,7 +83,7 @@ struct NarrowArgs {
 /// The record of an operator.
 struct OpDef {
   std::string name;
-  std::string doc;  ///< one sentence; settles details in which definitions differ
+  std::string doc;  ///< short sentences; settles details in which definitions differ
   std::vector<std::string> inputs = {};           ///< names of the inputs, for Python and messages
   std::vector<std::string> optional_inputs = {};  ///< may be omitted from the end
   bool repeats = false;  ///< any number of inputs like the last one may follow

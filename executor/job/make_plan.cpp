@@ -1,6 +1,6 @@
 // Planning happens in this order: passes on the graph (fusion, layout, precision), the cut into
 // stages, the rows of the method, lowering, verification, K-FAC's work, compilation of this
-// worker's stages, and the memory check. Every check of options that must go together happens here,
+// worker's stages, and the memory check. The needs of all features are checked here (job_needs.h),
 // so that `Trainer::check` finds all errors without links.
 //
 // A partition with a memory limit calls make_plan recursively: it tries cuts, and asks for the

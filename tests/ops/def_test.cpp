@@ -43,6 +43,12 @@ TEST_P(EveryOp, IsDescribed) {
   const OpDef& d = def();
   ASSERT_FALSE(d.doc.empty());
   EXPECT_EQ(d.doc.back(), '.');
+  constexpr int kMostWords = 50;  // of a sentence, with its formula
+  for (std::size_t at = 0, end = 0; at < d.doc.size(); at = end + 2) {
+    end = std::min(d.doc.find(". ", at), d.doc.size());
+    const std::string sentence = d.doc.substr(at, end - at);
+    EXPECT_LT(std::count(sentence.begin(), sentence.end(), ' '), kMostWords) << sentence;
+  }
   std::set<std::string> inputs(d.inputs.begin(), d.inputs.end());
   inputs.insert(d.optional_inputs.begin(), d.optional_inputs.end());
   EXPECT_EQ(inputs.size(), d.inputs.size() + d.optional_inputs.size()) << "inputs named twice";
