@@ -117,7 +117,7 @@ class Coordinator(LaunchCase):
                 os.kill(pids[number], signal.SIGKILL)
                 out, error = process.communicate(timeout=MANY)
                 self.assertEqual(process.returncode, 0, error)
-                self.assertRegex(error, rf"heturun: worker {number} \(\S+, pid \d+\) was killed by SIGKILL; the job goes on "
+                self.assertRegex(error, rf"heturun: worker {number} \(\S+, pid \d+\) was killed by SIGKILL; the job continues "
                                         rf"without pipeline {number // 2}\n")
                 done = re.findall(r"done pipeline (\d) stage \d updates (\d+) lost [01]", out)
                 self.assertEqual(len(done), 4, out + error)
