@@ -43,12 +43,13 @@ _TABLE = {
                         "executor/stage",
     "executor/sync": "base graph ops pipeline/groups pipeline/ir ps/client ps/coordinator net/transport "
                      "executor/device executor/direct executor/state executor/compile executor/stage",
+    "executor/feed": "base datasets executor/device executor/compile executor/stage executor/sync",
     "executor/loop": "base pipeline/groups pipeline/ir pipeline/cost net/transport executor/direct executor/compile "
-                     "executor/stage executor/sync",
+                     "executor/stage executor/sync executor/feed",
     "executor/job": "base config graph ops datasets ps/client ps/coordinator pipeline/groups pipeline/ir "
                     "pipeline/verify pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/plan "
                     "pipeline/compare pipeline/fill net/transport executor/device executor/direct executor/state "
-                    "executor/compile executor/stage executor/predict executor/sync executor/loop",
+                    "executor/compile executor/stage executor/predict executor/sync executor/feed executor/loop",
     "executor/rehearse": "base ps/client ps/coordinator pipeline/groups pipeline/ir pipeline/cost pipeline/simulate "
                          "net/transport executor/device executor/compile executor/stage executor/sync executor/loop",
     "executor/module": "base ps/coordinator pipeline/groups pipeline/ir pipeline/verify pipeline/cost "

@@ -23,6 +23,23 @@ FieldData& Batch::at(const std::string& name) {
   return const_cast<FieldData&>(std::as_const(*this).at(name));
 }
 
+Batch join_batches(const std::vector<Batch>& parts) {
+  Batch all;
+  for (const Batch& part : parts) {
+    all.rows += part.rows;
+    if (all.fields.empty()) {
+      all.fields = part.fields;
+      continue;
+    }
+    for (FieldData& field : all.fields) {
+      const FieldData& more = part.at(field.name);
+      field.bytes.insert(field.bytes.end(), more.bytes.begin(), more.bytes.end());
+      field.shape[0] += more.shape[0];
+    }
+  }
+  return all;
+}
+
 void resize_batch(Batch& batch, const std::vector<Field>& fields, std::int64_t rows) {
   batch.rows = rows;
   batch.fields.resize(fields.size());

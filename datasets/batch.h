@@ -56,6 +56,9 @@ struct Batch {
   FieldData& at(const std::string& name);
 };
 
+/// Returns the rows of all parts, one part after the other. The parts have the same fields.
+Batch join_batches(const std::vector<Batch>& parts);
+
 /// Sets `batch` to `rows` rows and allocates every field. The contents are unspecified.
 void resize_batch(Batch& batch, const std::vector<Field>& fields, std::int64_t rows);
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "datasets/batch.h"
+#include "datasets/batch_stream.h"
 
 namespace hetu {
 
@@ -45,37 +45,39 @@ struct LoaderOptions {
 };
 
 /// An endless sequence of batches, epoch after epoch. Only one thread may call it at a time.
-class Loader {
+class Loader final : public BatchStream {
  public:
   /// Checks the options and reads no rows. Throws InvalidArgument for an unknown field, a pipeline
   /// outside [0, pipelines), and fewer rows in an epoch than one global batch (unless
   /// every_row_once).
   Loader(std::unique_ptr<RowSource> source, LoaderOptions options);
-  ~Loader();
+  ~Loader() override;
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
   /// Fills `batch` with this pipeline's rows of the next step, and reuses the buffers that `batch`
   /// held. Rethrows errors of the source, also those from reading ahead (Io for damaged files,
   /// InvalidArgument for ids out of range).
-  void next(Batch& batch);
+  void next(Batch& batch) override;
 
   /// Returns the pool of column buffers, for callers that give a batch's columns away. A batch
   /// taken from the pool and passed to next() reuses buffers that were handed back. Indices are
   /// those of fields().
   const std::shared_ptr<SpareColumns>& spare() const;
 
-  /// Returns the batch that next() will return, or nullptr if it hasn't been read yet. The pointer
-  /// is valid until next() or a function that moves the position.
-  const Batch* ahead();
+  /// Returns nullptr until the next batch has been read.
+  const Batch* ahead() override;
 
   /// Reads the next batch on the caller's thread. Does nothing if the loader has a reading thread,
   /// if a batch is ready, or if the source doesn't allow early reading. next() rethrows the
   /// source's errors.
-  void prepare();
+  void prepare() override;
 
   /// Returns the start of the next batch, not counting batches that were read ahead.
   Position position() const;
+
+  void mark() override { marked_ = position(); }
+  void return_to_mark() override { seek(marked_); }
 
   /// Continues from a saved position. Throws InvalidArgument, with both values, if the global batch
   /// or the order (rows, seed) differs from that of the run that saved it.
@@ -104,7 +106,7 @@ class Loader {
   std::int64_t skipped_rows() const;
 
   /// Returns the fields of a batch, in order, with the shape of one row.
-  const std::vector<Field>& fields() const;
+  const std::vector<Field>& fields() const override;
 
   std::int64_t global_batch() const;
 
@@ -114,6 +116,7 @@ class Loader {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+  Position marked_;
 };
 
 }  // namespace hetu

@@ -118,17 +118,23 @@ void CompareSingle::begin() {
   compare(gather(run_.step()), " before the step", run_.step());
 }
 
-void CompareSingle::check(const StepResult& step, const FieldLookup& whole) {
+// Takes the step that follows in the single process.
+StepResult CompareSingle::repeat(const std::vector<BatchStream*>& pipelines) {
+  const ScopedThreadCount other(single_->options().threads);
+  parts_.resize(pipelines.size());
+  for (std::size_t d = 0; d < parts_.size(); ++d) pipelines[d]->next(parts_[d]);
+  StepResult result = single_->train(join_batches(parts_));
+  single_->log_state(*single_log_, Content::Weight);
+  return result;
+}
+
+void CompareSingle::check(const StepResult& step, const std::vector<BatchStream*>& pipelines) {
   run_.log_state(log_, Content::GradientSum);
   run_.log_state(log_, Content::Weight);
   const Records all = gather(step.step);
   if (!bitwise_) bring_sums(all, step.step);
   StepResult wanted;
-  if (single_) {
-    const ScopedThreadCount other(single_->options().threads);
-    wanted = single_->train(whole);
-    single_->log_state(*single_log_, Content::Weight);
-  }
+  if (single_) wanted = repeat(pipelines);
   compare(all, "", step.step);
   if (single_) check_scalars(step, wanted);
   ++steps_;

@@ -43,9 +43,10 @@ class CompareSingle {
   /// Compares the weights before the first step. Throws Internal on worker 0, naming the first
   /// tensor that differs.
   void begin();
-  /// Compares a step of the run. Worker 0 repeats the step in the single process on `whole`, which
-  /// holds the batches of all pipelines, one after the other. Throws as begin().
-  void check(const StepResult& step, const FieldLookup& whole);
+  /// Compares a step of the run. Worker 0 repeats the step in the single process on the next
+  /// batches of `pipelines`, the sequences of all pipelines; other workers pass none. Throws as
+  /// begin().
+  void check(const StepResult& step, const std::vector<BatchStream*>& pipelines);
 
   /// Returns a summary such as "equal in 4 steps, bit for bit (5120 tensors)". Meaningful on worker
   /// 0.
@@ -55,6 +56,7 @@ class CompareSingle {
   struct Found;
   using Records = std::vector<std::vector<TensorRecord>>;  // by worker
 
+  StepResult repeat(const std::vector<BatchStream*>& pipelines);
   Records gather(std::int64_t step);
   void bring_sums(const Records& all, std::int64_t step);
   void replace_sums();
@@ -73,6 +75,7 @@ class CompareSingle {
   double farthest_ = 0;
   std::vector<std::unique_ptr<comm::Transport>> links_;  // of the single process
   std::unique_ptr<Trainer> single_;
+  std::vector<Batch> parts_;  // by pipeline
   std::unique_ptr<TensorLog> single_log_;
   std::map<std::string, std::vector<float>> sums_;  // gradient sums of the run, by parameter name
 };

@@ -47,7 +47,6 @@ class Executor {
   bool is_chief() const { return links_->worker() == 0; }
 
  private:
-  FieldLookup next();
   template <class Work>
   auto telling(const Work& work) {
     const auto whole = trainer_.lock();
@@ -63,39 +62,6 @@ class Executor {
   std::unique_ptr<comm::Transport> links_;
   Trainer trainer_;
   std::unique_ptr<Loader> loader_;  // null in a worker that reads no field
-  Batch batch_;
 };
-
-/// Checks that the fields of a data source match what the model reads. Every field of `given` that
-/// has a placeholder in the model must have the placeholder's dtype and row shape. `wanted` is
-/// Trainer::fields(). Throws InvalidArgument that names the field, both types and the remedy.
-void check_fields(const std::vector<FeedSpec>& wanted, const std::vector<Field>& given);
-
-/// Calls `work`, which takes the next batch of `loader` (null if the worker reads nothing). If
-/// `work` throws in a job of one worker, the loader steps back, and the next call reads that batch
-/// again.
-template <class Work>
-auto rereading(Loader* loader, const comm::Transport& links, const Work& work) {
-  if (loader == nullptr || links.workers() > 1) return work();
-  const Position before = loader->position();
-  try {
-    return work();
-  } catch (...) {
-    loader->seek(before);
-    throw;
-  }
-}
-
-/// Returns a lookup of the fields of `batch`, for Trainer. The lookup throws InvalidArgument if a
-/// field is missing or has another length than the model reads.
-FieldLookup fields_of(Batch& batch);
-
-/// Gives the trainer access to the batch after `last`, which `loader` fills; a null loader gives no
-/// access. All arguments must outlive the trainer's steps.
-void look_ahead(Trainer& trainer, Loader* loader, const Batch& last);
-
-/// As fields_of, for the concatenated batches of several pipelines. A returned address is valid
-/// until the batches change, and at most as long as the lookup exists.
-FieldLookup joined_fields(const std::vector<Batch>& parts);
 
 }  // namespace hetu

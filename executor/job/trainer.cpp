@@ -20,6 +20,38 @@
 #include "pipeline/verify/verify.h"
 
 namespace hetu {
+namespace {
+
+// Agrees on the number of rows in the next step's global batch, over all pipelines. Collective:
+// every worker calls it; workers that read no data pass nullopt. Returns 0 if all workers pass
+// nullopt.
+std::int64_t agree_on_rows(comm::Transport& links, std::int64_t step,
+                           std::optional<std::int64_t> mine) {
+  // Workers that know the number agree on it, so the sum divided by their count is the number.
+  double counts[2] = {static_cast<double>(mine.value_or(0)), mine ? 1.0 : 0.0};
+  const auto what = [&] {
+    return fmt::format("the number of rows in the batch after step {}", step);
+  };
+  comm::sum_f64(links, comm::everyone(links), counts, 2,
+                {comm::make_tag(kShortTag, 0, 0, 0, 0), what});
+  return counts[1] == 0 ? 0 : static_cast<std::int64_t>(std::llround(counts[0] / counts[1]));
+}
+
+}  // namespace
+
+void check_fields(const std::vector<FeedSpec>& wanted, const std::vector<Field>& given) {
+  for (const Field& field : given) {
+    const auto found = std::find_if(wanted.begin(), wanted.end(), [&field](const FeedSpec& spec) {
+      return spec.name == field.name;
+    });
+    if (found == wanted.end()) continue;
+    require(found->dtype == field.dtype && found->sample_shape == field.shape,
+            "field '{}': the data have rows of {} {}, the model's placeholder takes {} {}. Change "
+            "the placeholder, or convert the rows.",
+            field.name, dtype_name(field.dtype), to_string(field.shape), dtype_name(found->dtype),
+            to_string(found->sample_shape));
+  }
+}
 
 Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
                  const TrainerOptions& options, comm::Transport& transport)
@@ -78,8 +110,11 @@ void Trainer::build() {
   if (wants_loss_scale(job.dtype))
     stages_->set_loss_scale(LossScale(parse_loss_scaling(job.loss_scale)));
   injector_ = open_injector(plan_, transport_.worker() == 0);
+  tables_ = open_tables(plan_, *stages_, transport_, servers_.get());
+  feeds_ = std::make_unique<Feeds>(*stages_, tables_.get(), job.batch_size);
   Interpreter::Links links{transport_, {}};
   links.direct = direct_.get();
+  links.feeds = feeds_.get();
   links.injector = injector_.get();
   const std::size_t fetches = plan_.graph.fetches.size();
   const comm::Group all = comm::everyone(transport_);
@@ -103,7 +138,6 @@ void Trainer::build() {
     context.servers = servers_.get();
     context.waves = waves_of(plan_, *stages_);
   }
-  tables_ = open_tables(plan_, *stages_, transport_, servers_.get());
   syncs_ = make_strategies(plan_.lowered, context);
   for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
   run_ = std::make_unique<Run>(*stages_, links, fetches, groups_ ? plan_.own_pipeline() : all,
@@ -114,32 +148,6 @@ void Trainer::build() {
   guard_ = std::make_unique<CallGuard>(
       CallGuard::Job{*stages_, *run_, *validation_, run_left_},
       CallGuard::Limits{others, is_asynchronous(), plan_.curvature.has_value()}, job.threads);
-}
-
-void Trainer::feed(const FieldLookup& lookup, bool training) {
-  const auto& fields = stages_->fields();
-  std::map<std::string, std::int64_t> ids;  // in fields that tables on servers read
-  const std::int64_t rows = stages_->rows(plan_.options.batch_size);
-  for (std::size_t i = 0; i < fields.size(); ++i) {
-    if (!stages_->reads(fields[i])) continue;
-    const std::string& field = fields[i].feed->field;
-    const std::int64_t bytes = fields[i].bytes / plan_.options.batch_size * rows;
-    const void* data = lookup(field, bytes);
-    require(data != nullptr || bytes == 0, "the batch has no field '{}', which stage {} reads",
-            field, plan_.stages_text());
-    // Ids become row numbers of the table's window, which holds the rows that the step reads.
-    if (tables_ && tables_->reads(field)) {
-      ids[field] = bytes / std::int64_t{sizeof(std::int32_t)};
-      data = tables_->renumbered(field, static_cast<const std::int32_t*>(data), ids[field]);
-    }
-    stages_->feed(static_cast<int>(i), data, ahead_.last());
-  }
-  if (ids.empty()) return;
-  tables_->fetch(training);
-  for (const auto& [field, count] : ids) {
-    const void* next = training ? ahead_.find(field, count * dtype_bytes(DType::Int32)) : nullptr;
-    if (next != nullptr) tables_->expect(field, static_cast<const std::int32_t*>(next), count);
-  }
 }
 
 std::vector<std::pair<std::string, ps::CacheCounters>> Trainer::table_counters() const {
@@ -228,10 +236,31 @@ void Trainer::ask_to_stop() {
     run_->ask_to_stop();
 }
 
-StepResult Trainer::train(const FieldLookup& lookup) {
+// Calls `work`, which reads from `batches` (null: this worker reads nothing). If it throws in a job
+// of one worker, `batches` goes back.
+template <class Work>
+auto Trainer::reading(BatchStream* batches, const Work& work) {
+  if (batches != nullptr) check_fields(plan_.fields, batches->fields());
+  if (batches == nullptr || transport_.workers() > 1) return work();
+  batches->mark();
+  try {
+    return work();
+  } catch (...) {
+    batches->return_to_mark();
+    throw;
+  }
+}
+
+StepResult Trainer::train(const Batch& batch) {
   const auto entered = lock();
   begin_run(1);
-  return *next([&] { return lookup; });
+  return next_of(Feeds::Reading(*feeds_, batch));
+}
+
+StepResult Trainer::train(BatchStream* batches) {
+  const auto entered = lock();
+  begin_run(1);
+  return *next(batches);
 }
 
 void Trainer::begin_run(std::int64_t steps) {
@@ -287,13 +316,16 @@ void Trainer::check_drift() {
   plan_.curvature = std::move(*anew);
 }
 
-std::optional<StepResult> Trainer::next(const BatchSource& batches) {
+std::optional<StepResult> Trainer::next(BatchStream* batches) {
   const auto entered = lock();
   if (run_left_ == 0) return std::nullopt;
+  return reading(batches, [&] { return next_of(Feeds::Reading(*feeds_, batches)); });
+}
+
+// The steps that begin now read what `reading` has set.
+StepResult Trainer::next_of(const Feeds::Reading& /*reading*/) {
   StepReport report = guard_->train(step_, recorder(), [&] {
     if (!groups_) --run_left_;
-    stages_->set_source([&] { feed(batches(), true); });
-    const NextBatch next(*stages_, ahead_, tables_.get());
     StepReport found = *next_report();
     step_ = found.step + 1;
     if (is_asynchronous() && run_->is_last(found.step)) end_run();
@@ -314,29 +346,17 @@ void Trainer::end_run() {
   if (trace_) trace_->end_run(run_->steps());
 }
 
-std::int64_t agree_on_rows(comm::Transport& links, std::int64_t step,
-                           std::optional<std::int64_t> mine) {
-  // Workers that know the number agree on it, so the sum divided by their count is the number.
-  double counts[2] = {static_cast<double>(mine.value_or(0)), mine ? 1.0 : 0.0};
-  const auto what = [&] {
-    return fmt::format("the number of rows in the batch after step {}", step);
-  };
-  comm::sum_f64(links, comm::everyone(links), counts, 2,
-                {comm::make_tag(kShortTag, 0, 0, 0, 0), what});
-  return counts[1] == 0 ? 0 : static_cast<std::int64_t>(std::llround(counts[0] / counts[1]));
-}
-
-StepResult Trainer::validate(const FieldLookup& lookup, const ValidateOptions& how) {
+StepResult Trainer::validate(const Batch& batch, const ValidateOptions& how) {
   const auto entered = lock();
   check_drained("validation");
   StepResult result;
   result.step = step_;
+  const Feeds::Reading reading(*feeds_, batch);
   StepReport report = guard_->validate(step_, [&] {
     run_->finish();
     if (tables_) tables_->settle();
     const std::int64_t each = plan_.options.batch_size, whole = each * plan_.linked;
     const int before = plan_.linked > 1 ? plan_.pipeline : 0;
-    stages_->set_source([&] { feed(lookup, false); });
     stages_->set_training(false);
     stages_->set_fetches(fetched_values(plan_.graph, how.fetches));
     if (how.rows && *how.rows < whole)
@@ -356,6 +376,28 @@ StepResult Trainer::validate(const FieldLookup& lookup, const ValidateOptions& h
   result.stop_asked = report.stop_asked;
   result.batches = plan_.linked;
   return result;
+}
+
+StepResult Trainer::validate(BatchStream* batches, const ValidateOptions& how) {
+  const auto entered = lock();
+  return reading(batches, [&] {
+    if (batches != nullptr) batches->next(validated_);
+    return validate(validated_, how);
+  });
+}
+
+std::optional<StepResult> Trainer::validate_rows(BatchStream* batches, ValidateOptions how) {
+  const auto entered = lock();
+  return reading(batches, [&]() -> std::optional<StepResult> {
+    std::optional<std::int64_t> rows;
+    if (batches != nullptr) {
+      batches->next(validated_);
+      rows = validated_.of_all;
+    }
+    how.rows = agree_on_rows(transport_, step_, rows);
+    if (*how.rows == 0) return std::nullopt;
+    return validate(validated_, how);
+  });
 }
 
 void Trainer::set_step(std::int64_t step) {

@@ -2,7 +2,6 @@
 // Used by Python's Executor and by C++ programs.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -11,7 +10,7 @@
 
 #include "executor/device/device.h"
 #include "executor/direct/direct_links.h"
-#include "executor/job/batches_ahead.h"
+#include "executor/feed/feeds.h"
 #include "executor/job/call_guard.h"
 #include "executor/job/fill_drift.h"
 #include "executor/job/train_groups.h"
@@ -70,6 +69,11 @@ struct StepResult {
   double at(const std::string& name) const;
 };
 
+/// Checks that the fields of a data source match what the model reads. Every field of `given` that
+/// has a placeholder in the model must have the placeholder's dtype and row shape. `wanted` is
+/// Trainer::fields(). Throws InvalidArgument that names the field, both types and the remedy.
+void check_fields(const std::vector<FeedSpec>& wanted, const std::vector<Field>& given);
+
 /// Makes the plan of one worker and runs it.
 ///
 /// A transport links pipelines * stages workers, where worker = pipeline * stages + stage; or one
@@ -114,20 +118,24 @@ class Trainer {
   /// Returns the fields that this worker reads; empty for stages that read none.
   const std::vector<FeedSpec>& fields() const { return plan_.fields; }
 
-  /// Runs one step; `lookup` gives this pipeline's batch. Step numbers count up from step(). An
-  /// asynchronous plan is filled and drained for this single step: use begin_run for several steps.
-  StepResult train(const FieldLookup& lookup);
+  /// Runs one step on this pipeline's batch: the one given, or the next of a sequence (null: this
+  /// worker reads no field). Step numbers count up from step(). An asynchronous plan is filled and
+  /// drained for this single step: use begin_run for several steps. If an error is undone, the
+  /// sequence goes back, and the next call reads the same batch. Throws InvalidArgument if a field
+  /// of the sequence has another dtype or row shape than the model's placeholder.
+  StepResult train(const Batch& batch);
+  StepResult train(BatchStream* batches);
 
   /// Begins a run of `steps` steps, whose results next() returns. All workers call both functions.
   /// A plan with one update per step runs step by step. An asynchronous plan is filled once, and
   /// drained once before the last result of the run is returned. After that result every update is
   /// applied on every worker, and validating and saving are allowed.
   void begin_run(std::int64_t steps);
-  /// Returns the next step's result, in order; nullopt once the run is over. `batches` is called
-  /// from this function, once per step, in workers that read fields. In an asynchronous plan only
-  /// worker 0 has scalars and norm (elsewhere they are NaN). A run that was asked to stop is
-  /// shorter, and its last result has `stop_asked`.
-  std::optional<StepResult> next(const BatchSource& batches);
+  /// Returns the next step's result, in order; nullopt once the run is over. Workers that read
+  /// fields take one batch per step from `batches`, which other workers don't use. In an
+  /// asynchronous plan only worker 0 has scalars and norm (elsewhere they are NaN). A run that was
+  /// asked to stop is shorter, and its last result has `stop_asked`.
+  std::optional<StepResult> next(BatchStream* batches);
   /// Returns true in a worker with results: worker 0, or each averaging pipeline's first worker.
   bool is_reporter() const { return is_asynchronous() ? run_->is_chief() : true; }
   /// Returns null unless pipelines average weights; so does membership().
@@ -136,12 +144,14 @@ class Trainer {
   /// Returns true for a plan whose weights have versions and whose steps end without a flush.
   bool is_asynchronous() const { return plan_.asynchronous; }
   /// Runs a forward pass with dropout off, newest weights, and buffers averaged over pipelines.
-  /// Counts and losses cover the batches of all pipelines that the transport links. `lookup` is
-  /// called for the bytes of this pipeline's rows, which are fewer if the batch is short.
-  StepResult validate(const FieldLookup& lookup, const ValidateOptions& how = {});
+  /// Counts and losses cover the batches of all pipelines that the transport links. `batch` holds
+  /// this pipeline's rows, which are fewer if the global batch is short.
+  StepResult validate(const Batch& batch, const ValidateOptions& how = {});
+  StepResult validate(BatchStream* batches, const ValidateOptions& how = {});
+  /// As above, for a sequence that gives every row once; sets how.rows. Returns nullopt after the
+  /// last row.
+  std::optional<StepResult> validate_rows(BatchStream* batches, ValidateOptions how = {});
 
-  /// Sets the source of upcoming batches, whose fields are fetched ahead of their step.
-  void look_ahead(BatchesAhead ahead) { ahead_ = std::move(ahead); }
   /// Returns the counters of this worker's tables on servers, by name: lookups and network traffic.
   std::vector<std::pair<std::string, ps::CacheCounters>> table_counters() const;
 
@@ -218,7 +228,9 @@ class Trainer {
   std::optional<StepReport> next_report();
   void end_run();
   void check_hosts();
-  void feed(const FieldLookup& lookup, bool training);
+  StepResult next_of(const Feeds::Reading& reading);
+  template <class Work>
+  auto reading(BatchStream* batches, const Work& work);
   // Returns true if this worker's copy of a stage represents all copies that its transport links.
   bool speaks_for(const StageHere& here) const {
     return (plan_.pipeline == 0 || plan_.linked == 1) && here.is_first_copy;
@@ -239,7 +251,8 @@ class Trainer {
   std::unique_ptr<DirectLinks> direct_;  // null: messages and sums go through the transport
   std::unique_ptr<TrainStages> stages_;
   std::unique_ptr<ServerTables> tables_;  // null unless this worker has tables on servers
-  BatchesAhead ahead_;
+  std::unique_ptr<Feeds> feeds_;
+  Batch validated_;  // the batch of a validation that reads from a sequence
   std::vector<std::unique_ptr<WeightSync>> syncs_;
   Schedule forwards_;  // plan of a validation step
   std::unique_ptr<Run> run_, validation_;
@@ -250,11 +263,5 @@ class Trainer {
   std::int64_t step_ = 0;
   std::unique_ptr<CallGuard> guard_;
 };
-
-/// Agrees on the number of rows in the next step's global batch, over all pipelines. Collective:
-/// every worker calls it; workers that read no data pass nullopt. Returns 0 if all workers pass
-/// nullopt.
-std::int64_t agree_on_rows(comm::Transport& links, std::int64_t step,
-                           std::optional<std::int64_t> mine);
 
 }  // namespace hetu

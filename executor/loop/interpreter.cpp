@@ -130,8 +130,13 @@ Event Interpreter::Impl::carry_out(const Action& action, const Instr& instr, int
     case Kind::RecvBackward:
       messages.await_receive(instr);
       return Event(comm::now_ns());
+    case Kind::Forward:
+      if (links.feeds != nullptr) links.feeds->begin(of_step - step.load());
+      return stages.run(instr, of_step);
     case Kind::ReduceScalars:
       messages.start_due_sends(true);
+      stages.queue_scalars();
+      if (links.feeds != nullptr) links.feeds->upload_next();
       return stages.run(instr, of_step);
     case Kind::Update: {
       stages.begin_update(instr.stage, of_step);

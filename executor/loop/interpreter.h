@@ -11,6 +11,7 @@
 
 #include "executor/compile/row.h"
 #include "executor/direct/direct_links.h"
+#include "executor/feed/feeds.h"
 #include "executor/loop/straggler_injector.h"
 #include "executor/loop/trace_recorder.h"
 #include "executor/stage/stages.h"
@@ -36,6 +37,7 @@ class Interpreter {
     int receive_window = 8;                 ///< receives posted ahead of the running instruction
     StragglerInjector* injector = nullptr;  ///< delays compute; must outlive the interpreter
     DirectLinks* direct = nullptr;          ///< carries messages; null: the transport does
+    Feeds* feeds = nullptr;                 ///< the stages' batches; null: they need none
   };
   Interpreter(Row row, Stages& stages, const Links& links);
   ~Interpreter();

@@ -25,19 +25,13 @@ FeedsAhead::FeedsAhead(const std::vector<std::int64_t>& bytes, Device& device) :
   end_batch();  // the memory is cleared by queue()
 }
 
-void FeedsAhead::upload() {
-  if (!next_ || slots_.empty()) return;
-  if (read_) read_();
-  for (std::size_t field = 0; field < slots_.size(); ++field)
-    if (const Next next = next_(field); next.data != nullptr) upload(slots_[field], next);
-}
-
-void FeedsAhead::upload(Slot& slot, const Next& next) {
+void FeedsAhead::upload(std::size_t field, const void* data, std::uint64_t batch) {
+  Slot& slot = slots_.at(field);
   Queue& uploads = device_.uploads();
   uploads.after(std::exchange(free_, nullptr));
   reads_ = true;
-  uploads.upload(memory_.get() + slot.offset, next.data, slot.bytes);
-  slot.batch = next.batch;
+  uploads.upload(memory_.get() + slot.offset, data, slot.bytes);
+  slot.batch = batch;
   follows_ = false;
 }
 

@@ -3,8 +3,6 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <utility>
 #include <vector>
 
 #include "executor/device/device.h"
@@ -15,26 +13,15 @@ namespace hetu {
 /// copies it from there.
 class FeedsAhead {
  public:
-  /// A field of the next batch and that batch's number, which isn't 0; `data` is nullptr if the
-  /// field isn't known yet. The memory has the size given to the constructor and must stay valid
-  /// until settle().
-  struct Next {
-    const void* data = nullptr;
-    std::uint64_t batch = 0;
-  };
-
   /// `bytes` holds the size of each field. If it is empty, or the device has no memory for the
   /// fields, nothing is uploaded ahead.
   FeedsAhead(const std::vector<std::int64_t>& bytes, Device& device);
 
-  /// Sets the functions that read the next batch and return its fields; null disables uploads.
-  void set_next(std::function<void()> read, std::function<Next(std::size_t field)> next) {
-    read_ = std::move(read);
-    next_ = std::move(next);
-  }
-  /// Reads the next batch and uploads the fields that are known. The uploads start after the copies
-  /// of the previous batch out of this memory.
-  void upload();
+  bool has_memory() const { return !slots_.empty(); }
+  /// Uploads a field of batch `batch`, a number that isn't 0. `data` has the size given to the
+  /// constructor and must stay valid until settle(). The upload starts after the copies of the
+  /// previous batch out of this memory. Call it only if has_memory().
+  void upload(std::size_t field, const void* data, std::uint64_t batch);
   /// Returns the device address of a field of batch `batch`, or null if it wasn't uploaded ahead.
   /// Work given to queue() after this call finds the data there.
   const std::byte* find(std::size_t field, std::uint64_t batch);
@@ -55,11 +42,7 @@ class FeedsAhead {
     std::uint64_t batch = 0;  // batch whose field is stored here; 0: none
   };
 
-  void upload(Slot& slot, const Next& next);
-
   Device& device_;
-  std::function<void()> read_;
-  std::function<Next(std::size_t)> next_;
   Device::Memory memory_;
   std::vector<Slot> slots_;
   Queue::Mark free_;      // reached once the readers of the previous batch are done

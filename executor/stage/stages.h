@@ -92,6 +92,9 @@ class Stages {
   /// REDUCE_SCALARS may block. In a run of several steps, `step` increases by one with each update
   /// of a stage.
   virtual Event run(const Instr& instr, int step) = 0;
+  /// Gives the device the work that the following REDUCE_SCALARS waits for. Called directly before
+  /// it.
+  virtual void queue_scalars() {}
   /// Creates the weight version that the coming UPDATE changes, and reports the step.
   virtual void begin_update(int /*stage*/, int /*step*/) {}
   /// Returns the newest weights of a stage, all parameters in one span.

@@ -50,15 +50,18 @@ std::vector<double> TrainStages::fetch_sums(int step) const {
   return values;
 }
 
+void TrainStages::queue_scalars() {
+  if (!context_.training) return;
+  shared_->join_all();
+  if (gradients_whole_) gradients_whole_();  // the sums that the optimizer uses
+  for (const Stage* stage : here())
+    if (counts_for_all(*stage)) norms_->begin(*stage);
+}
+
 // Returns what this worker adds to the step's scalars. It waits for the device once, because the
 // device idles while the host waits.
 std::vector<double> TrainStages::step_scalars() {
   const std::size_t fetches = graph_.fetches.size();
-  if (context_.training) {
-    for (const Stage* stage : here())
-      if (counts_for_all(*stage)) norms_->begin(*stage);
-    ahead_->upload();
-  }
   device_.queue().record().wait();
   std::vector<double> values = fetch_sums(0);
   if (!context_.training) {
@@ -91,8 +94,6 @@ double TrainStages::gradient_squares(const std::vector<double>& values, int step
 
 void TrainStages::reduce_scalars(int step) {
   const bool training = context_.training;
-  if (training) shared_->join_all();
-  if (training && gradients_whole_) gradients_whole_();  // the sums that the optimizer uses
   std::vector<double> values = step_scalars();
   values.push_back(asks_to_stop_ ? 1 : 0);
   const comm::Group all = comm::everyone(transport_);

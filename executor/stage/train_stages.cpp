@@ -123,17 +123,18 @@ void TrainStages::begin_run(int first_step, bool asks_to_stop) {
   for (Stage* stage : here()) stage->begin_run();
 }
 
-// Reads the fields and counts of the next step, at its first forward. Every replica reads the whole
-// batch, so that it can count without messages, and keeps its own micro-batches.
+// Every replica reads the whole batch, so that it can count without messages, and keeps its own
+// micro-batches.
 void TrainStages::begin_batch() {
   const int first = batches_++ * options_.micro_batches;
   for (Stage* stage : here()) stage->begin_batch(first);
-  if (!fields_.empty()) {
-    uploads_ = false;
-    source_();
-    if (uploads_) device_.uploads().record().wait();  // the caller may change its memory afterwards
-    if (context_.training) ahead_->end_batch();
-  }
+  uploads_ = false;
+}
+
+void TrainStages::end_batch() {
+  const int first = (batches_ - 1) * options_.micro_batches;
+  if (uploads_) device_.uploads().record().wait();  // the caller may change its memory afterwards
+  if (!fields_.empty() && context_.training) ahead_->end_batch();
   for (Stage* stage : here()) {
     const int together = context_.training ? context_.per_update : options_.micro_batches;
     for (int m = 0; m < options_.micro_batches; m += together) count(*stage, first + m, together);
@@ -177,8 +178,6 @@ Event TrainStages::run(const Instr& instr, int step) {
   } else if (is_second_order(instr.kind)) {
     curvatures_->run(instr, optimizer_.kfac);
   } else {
-    if (instr.kind == Kind::Forward)
-      while (batches_ <= context_.step_of(instr.micro)) begin_batch();
     at(instr.stage).run(instr.kind, instr.micro);
   }
   return device_.queue().record();

@@ -45,10 +45,13 @@ class TrainStages final : public Stages {
               comm::Transport& transport);
   ~TrainStages() override;
 
-  /// Sets the function called when the fields of the next step are needed. It must call feed() for
-  /// each of `fields()`.
-  void set_source(std::function<void()> source) { source_ = std::move(source); }
-  /// A field that the source feeds once per step.
+  /// Begins the batch of the run's next step. The caller then feeds each of fields() that the run
+  /// reads, and calls end_batch(). Both come before the step's first forward.
+  void begin_batch();
+  void end_batch();
+  /// Returns the number of batches that the run has begun.
+  int batches() const { return batches_; }
+  /// A field that is fed once per step.
   struct FeedField {
     int stage = 0;
     const StageFeed* feed = nullptr;
@@ -56,12 +59,10 @@ class TrainStages final : public Stages {
   };
   /// Returns the fields to feed. A field has micro_batches * micro_batch samples per step.
   const std::vector<FeedField>& fields() const { return fields_; }
-  /// Feeds a field for one step; `data` must stay valid until the source returns. `batch` is the
+  /// Feeds a field for one step; `data` must stay valid until end_batch() returns. `batch` is the
   /// number of the batch, which may have been uploaded ahead; 0: it hasn't.
   void feed(int field, const void* data, std::uint64_t batch = 0);
-  /// Returns the upload of the next batch, with fields numbered as in fields(). In each training
-  /// step of a synchronous plan, known fields are uploaded after all other work of the step is
-  /// given to the device.
+  /// Returns the device memory of the next batch, with fields numbered as in fields().
   FeedsAhead& ahead() { return *ahead_; }
   /// Returns the object that restores the stages after a failed step.
   StepUndo& undo() { return *undo_; }
@@ -103,11 +104,13 @@ class TrainStages final : public Stages {
     context_.training = training;
     context_.rows = StepContext::kWhole;
   }
+  bool is_training() const { return context_.training; }
   /// Limits the updates of the coming run that learning rates count; 0: no limit.
   void limit_rates(std::int64_t updates) { run_updates_ = updates; }
 
   void begin_run(int first_step, bool asks_to_stop) override;
   Event run(const Instr& instr, int step) override;
+  void queue_scalars() override;
   void begin_update(int stage, int step) override;
   DeviceSpan newest_weights(int stage) override { return at(stage).memory().newest_weights(); }
   std::vector<DeviceSpan> weights_from(int stage, int version) override {
@@ -203,7 +206,6 @@ class TrainStages final : public Stages {
   // Returns the factor that scales a pipeline's gradient up to that of only its own samples.
   double share() const { return in_rounds() ? options_.pipelines : 1; }
   void find_means();
-  void begin_batch();
   void count(Stage& stage, int first, int micros);
   void connect(Stage& stage);
   void update(Stage& stage);
@@ -231,7 +233,6 @@ class TrainStages final : public Stages {
   std::function<void()> gradients_whole_;
   std::function<void(int, double)> tables_update_;
   bool asks_to_stop_ = false;
-  std::function<void()> source_;
   std::unique_ptr<FeedsAhead> ahead_;
   std::unique_ptr<StepUndo> undo_;
   bool uploads_ = false;  // some field of the current batch wasn't uploaded ahead

@@ -50,60 +50,30 @@ nb::dict result_dict(StepResult r) {
   return out;
 }
 
-// One worker's training job for Python: the trainer, and the batch that is being read. With
-// compare_single it also holds a second trainer that takes the same steps in one process.
+// One worker's training job for Python. With compare_single it also holds a second trainer that
+// takes the same steps in one process.
 struct Job {
   Job(const Graph& model, const OptimizerConfig& optimizer, const TrainerOptions& options,
       comm::Transport& links)
       : graph(model), transport(links), trainer(model, optimizer, options, links) {}
 
-  // Reads the next batch of a loader, whose fields must be those of the model.
-  void read(Loader& loader) {
-    check_fields(trainer.fields(), loader.fields());
-    loader.next(batch);
-  }
-
-  StepResult train(Loader* loader) {
-    const auto whole = trainer.lock();
-    look_ahead(trainer, loader, batch);
-    return rereading(loader, transport, [&] {
-      if (loader) read(*loader);
-      return trainer.train(fields_of(batch));
-    });
-  }
+  StepResult train(Loader* loader) { return trainer.train(loader); }
 
   // Returns nullopt after the last row if the loader gives every row once.
-  std::optional<StepResult> validate(Loader* loader, ValidateOptions how, bool once) {
-    const auto whole = trainer.lock();
-    if (loader) {
+  std::optional<StepResult> validate(Loader* loader, const ValidateOptions& how, bool once) {
+    if (loader)
       require(loader->gives_every_row_once() == once,
               "expected a loader that {} every row once; Data.loader makes one with Data._options",
               once ? "gives" : "does not give");
-      read(*loader);
-    }
-    if (once) {
-      how.rows = agree_on_rows(transport, trainer.step(),
-                               loader ? std::optional(batch.of_all) : std::nullopt);
-      if (*how.rows == 0) return std::nullopt;
-    }
-    return trainer.validate(fields_of(batch), how);
+    if (once) return trainer.validate_rows(loader, how);
+    return trainer.validate(loader, how);
   }
 
   std::optional<StepResult> next(Loader* loader, const std::vector<Loader*>& of_all) {
     const auto whole = trainer.lock();
     if (compare && !std::exchange(begun, true)) compare->begin();
-    look_ahead(trainer, loader, batch);
-    std::optional<StepResult> result = rereading(loader, transport, [&] {
-      return trainer.next([&] {
-        read(*loader);
-        return fields_of(batch);
-      });
-    });
-    if (compare && result) {
-      parts.resize(of_all.size());
-      for (std::size_t d = 0; d < parts.size(); ++d) of_all[d]->next(parts[d]);
-      compare->check(*result, joined_fields(parts));
-    }
+    std::optional<StepResult> result = trainer.next(loader);
+    if (compare && result) compare->check(*result, {of_all.begin(), of_all.end()});
     return result;
   }
 
@@ -118,9 +88,7 @@ struct Job {
   Graph graph;
   comm::Transport& transport;
   Trainer trainer;
-  Batch batch;
   std::unique_ptr<CompareSingle> compare;
-  std::vector<Batch> parts;  // by pipeline, for the single process
   bool begun = false;
 };
 

@@ -111,11 +111,8 @@ std::vector<double> residual_losses(const std::string& device, int stages, int s
     for (int step = 0; step < steps; ++step) {
       const testing_model::Images batch =
           testing_model::images(static_cast<int>(options.batch_size), step);
-      const FieldLookup lookup = [&](const std::string& field, std::int64_t) -> const void* {
-        if (field == "label") return batch.labels.data();
-        return batch.images.data();
-      };
-      told[static_cast<std::size_t>(links.worker())].push_back(trainer.train(lookup).at("loss"));
+      const Batch fields = rows_of(batch, 0, options.batch_size, options.batch_size);
+      told[static_cast<std::size_t>(links.worker())].push_back(trainer.train(fields).at("loss"));
     }
   };
   EXPECT_EQ(on_worker_threads(stages, work), "");

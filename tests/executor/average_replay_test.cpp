@@ -183,9 +183,7 @@ class Replay {
       t.values.write(used.data());
     }
     const Tokens batch = batch_of(d, static_cast<int>(done) + micro);
-    trainer_->train([&](const std::string& field, std::int64_t) -> const void* {
-      return field == "ids" ? batch.ids.data() : batch.labels.data();
-    });
+    trainer_->train(rows_of(batch, model().length, 0, kRows));
     Tensors& out = gradients_[{d, micro}];
     for (const StateTensor& t : trainer_->gradients()) out[t.name] = t.values.values();
     return &out;

@@ -17,6 +17,7 @@
 #include "executor/job/trainer.h"
 #include "ps/coordinator/local_coordinator.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_batches.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"
 
@@ -137,23 +138,19 @@ inline void work(const Setting& s, ps::LocalCoordinator& coordinator, comm::Tran
   for (int p = 0; p < static_cast<int>(s.slow.size()) && p < s.pipelines; ++p)
     options.stragglers.slow.push_back({.pipeline = p, .factor = static_cast<double>(s.slow[p])});
   Trainer trainer(testing_model::language_model(model()), s.optimizer, options, transport);
-  Tokens batch;
   int number = 0;
-  const BatchSource source = [&]() -> FieldLookup {
+  DrawnBatches source([&] {
     if (!s.slow.empty() && stage == 0)
       std::this_thread::sleep_for(s.slow[pipeline] * std::chrono::milliseconds(1));
-    batch = batch_of(pipeline, number++);
-    return [&batch](const std::string& field, std::int64_t) -> const void* {
-      return field == "ids" ? batch.ids.data() : batch.labels.data();
-    };
-  };
+    return rows_of(batch_of(pipeline, number++), model().length, 0, kRows);
+  });
   std::vector<int> lengths;
   std::vector<double> losses;
   std::int64_t due = 0;
   for (const int steps : s.runs) {
     trainer.begin_run(steps);
     int length = 0;
-    while (const auto result = trainer.next(source)) {
+    while (const auto result = trainer.next(&source)) {
       ++length;
       losses.push_back(result->at("loss"));
     }

@@ -12,6 +12,7 @@
 #include "executor/job/trainer.h"
 #include "net/transport/inproc.h"
 #include "tests/executor/conv_model.h"
+#include "tests/executor/test_batches.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"
 
@@ -45,25 +46,21 @@ Worker train(Trainer& trainer) {
   const int rows = kBatchSize * trainer.options().pipelines;
   for (int step = 0; step <= kSteps; ++step) {
     const testing_model::Images batch = testing_model::images(rows, step);
-    const std::size_t offset = static_cast<std::size_t>(trainer.pipeline()) * kBatchSize;
-    const FieldLookup lookup = [&](const std::string& field, std::int64_t) -> const void* {
-      if (field == "label") return batch.labels.data() + offset;
-      return batch.images.data() + offset * batch.images.size() / rows;
-    };
+    const Batch mine = rows_of(batch, trainer.pipeline() * kBatchSize, kBatchSize, rows);
     if (step < kSteps) {
-      w.losses.push_back(trainer.train(lookup).at("loss"));
+      w.losses.push_back(trainer.train(mine).at("loss"));
       continue;
     }
     w.own = weights_and_buffers(trainer);
-    const StepResult r = trainer.validate(lookup);
+    const StepResult r = trainer.validate(mine);
     w.validation = r.at("loss");
     w.top1 = r.at("top1");
     w.top5 = r.at("top5");
     EXPECT_EQ(weights_and_buffers(trainer), w.own) << "validation left a trace";
-    EXPECT_EQ(trainer.validate(lookup).at("loss"), w.validation);
+    EXPECT_EQ(trainer.validate(mine).at("loss"), w.validation);
     trainer.settle();
     w.settled = weights_and_buffers(trainer);
-    EXPECT_EQ(trainer.validate(lookup).at("loss"), w.validation)
+    EXPECT_EQ(trainer.validate(mine).at("loss"), w.validation)
         << "validation does not see what is saved";
   }
   return w;
@@ -161,11 +158,9 @@ TEST(Buffers, GradientsBesideTheirInputsAreCompared) {
       compare.begin();
       for (int step = 0; step < kSteps; ++step) {
         const testing_model::Images batch = testing_model::images(kBatchSize, step);
-        const FieldLookup lookup = [&](const std::string& field, std::int64_t) -> const void* {
-          if (field == "label") return batch.labels.data();
-          return batch.images.data();
-        };
-        compare.check(trainer.train(lookup), lookup);
+        const Batch fields = rows_of(batch, 0, kBatchSize, kBatchSize);
+        DrawnBatches same([&] { return fields; });
+        compare.check(trainer.train(fields), {&same});
       }
     };
     EXPECT_EQ(on_worker_threads(2, work), "");

@@ -47,7 +47,8 @@ Compared compared(const Setting& s, const Fault& fault = {.worker = -1}) {
       if (faulty) fault.state(trainer, step);
       if (faulty) fault.batch(mine, step);
       const StepResult result = trainer.train(part_of(s, mine, trainer.pipeline()));
-      compare.check(result, part_of(s, whole, 0));
+      DrawnBatches all([&] { return whole_of(s, whole); });
+      compare.check(result, {&all});
     }
     if (links.worker() == 0) out.summary = compare.summary();
   };
@@ -190,13 +191,13 @@ TEST(CompareSingle, ComputesOnAnotherNumberOfThreads) {
       compare.begin();
       const Tokens batch = batch_of(s, 0);
       int computing = 0;  // threads of the trainer that reads the fields
-      const FieldLookup fields = [&](const std::string& field, std::int64_t bytes) {
+      DrawnBatches batches([&] {
         computing = omp_get_max_threads();
-        return part_of(s, batch, 0)(field, bytes);
-      };
-      const StepResult result = trainer.train(fields);
+        return part_of(s, batch, 0);
+      });
+      const StepResult result = trainer.train(&batches);
       EXPECT_EQ(computing, threads);
-      compare.check(result, fields);
+      compare.check(result, {&batches});
       EXPECT_EQ(computing, threads == 1 ? 2 : 1);
       EXPECT_EQ(omp_get_max_threads(), threads);
     };

@@ -94,18 +94,15 @@ void work(const Setting& s, const Part& part, ps::LocalServers& servers, Outcome
     for (const StateTensor& t : trainer.state())
       out.loaded[testing_replay::key(t)] = t.values.values();
   }
-  const int rows = static_cast<int>(s.batch_size) * s.pipelines;
-  const std::int64_t first = trainer.pipeline() * s.batch_size;
-  testing_replay::Batch batch;
-  int step = static_cast<int>(trainer.step());
-  const BatchSource batches = testing_replay::source(s, rows, first, batch, step);
+  const int start = static_cast<int>(trainer.step());
+  DrawnBatches batches = testing_replay::batches_of(s, trainer.pipeline(), start);
   while (trainer.step() < part.until) {
     trainer.begin_run(std::min<std::int64_t>(3, part.until - trainer.step()));
-    while (trainer.next(batches)) {
+    while (trainer.next(&batches)) {
     }
   }
-  batch = testing_replay::batch_of(s, rows, 100);
-  const StepResult seen = trainer.validate(testing_replay::lookup(s, batch, rows, first));
+  DrawnBatches held_out = testing_replay::batches_of(s, trainer.pipeline(), 100);
+  const StepResult seen = trainer.validate(&held_out);
   trainer.settle();
   {
     const std::lock_guard lock(mutex);

@@ -188,7 +188,7 @@ TEST(MixedPrecision, RoundsWeightsThatWereSet) {
   auto transports = comm::make_inproc(1);
   Trainer trainer(language_model(s.model), s.optimizer, options_of(s), *transports[0]);
   const Tokens batch = batch_of(s, 0);
-  const FieldLookup fields = part_of(s, batch, 0);
+  const Batch fields = part_of(s, batch, 0);
   const double at_start = trainer.validate(fields).at("loss");
   Weights start;
   for (const StateTensor& t : trainer.state())

@@ -48,12 +48,7 @@ struct OnFar {
   FeedsAhead ahead{{12, kBytes}, *device};
 
   /// Uploads only the second field.
-  void upload(const Values& values, std::uint64_t batch) {
-    ahead.set_next(nullptr, [&values, batch](std::size_t field) -> FeedsAhead::Next {
-      return {field == 1 ? values.data() : nullptr, batch};
-    });
-    ahead.upload();
-  }
+  void upload(const Values& values, std::uint64_t batch) { ahead.upload(1, values.data(), batch); }
   Values ones = Values(kElements, 1), fives = Values(kElements, 5);
 };
 
@@ -110,31 +105,41 @@ Weights weights_of(const Trainer& trainer) {
   return weights;
 }
 
-/// The batches of a training and the callbacks of its trainer: the fields of the current step, and
-/// the fields to upload for the next step.
-struct Steps {
-  explicit Steps(const Setting& setting) : s(setting) {
-    for (int step = 0; step <= s.steps; ++step) batches.push_back(batch_of(s, step));
-    zeros.ids.assign(batches[0].ids.size(), 0);
-    zeros.labels.assign(batches[0].labels.size(), 0);
+/// The batches of a training. What is known ahead and what next() gives may differ: batches of
+/// zeros replace one of them.
+class Steps final : public BatchStream {
+ public:
+  enum class Zeros {
+    Given,  ///< next() gives zeros under the number of the batch that was uploaded ahead
+    Ahead,  ///< zeros are uploaded ahead, under numbers of other batches
+  };
+  Steps(const Setting& setting, Zeros zeros) : s(setting), zeros_(zeros) {
+    for (int step = 0; step <= s.steps; ++step) {
+      batches.push_back(part_of(s, batch_of(s, step), 0));
+      batches.back().number = static_cast<std::uint64_t>(step) + 1;
+    }
+    none_ = batches[0];
+    for (FieldData& field : none_.fields)
+      std::fill(field.bytes.begin(), field.bytes.end(), std::byte());
   }
-  FieldLookup fields(const Tokens& batch) const { return part_of(s, batch, 0); }
-  void tell(Trainer& trainer) {
-    BatchesAhead ahead;
-    ahead.field = [this](const std::string& field, std::int64_t bytes) {
-      return fields(right ? batches[static_cast<std::size_t>(now) + 1] : zeros)(field, bytes);
-    };
-    ahead.number = [this] { return static_cast<std::uint64_t>(now) + 2; };
-    ahead.last_number = [this] { return static_cast<std::uint64_t>(now) + (right ? 1 : 100); };
-    trainer.look_ahead(ahead);
+  void next(Batch& batch) override {
+    const Batch& right = batches.at(now_++);
+    batch = zeros_ == Zeros::Given && now_ > 1 ? none_ : right;
+    batch.number = right.number;
+  }
+  const Batch* ahead() override {
+    if (zeros_ == Zeros::Given) return &batches.at(now_);
+    none_.number = now_ + 100;
+    return &none_;
   }
 
   const Setting s;
-  std::vector<Tokens> batches;
-  Tokens zeros;
-  int now = 0;
-  // If false, zeros are uploaded ahead, for batches that are not those of the steps.
-  bool right = true;
+  std::vector<Batch> batches;
+
+ private:
+  Zeros zeros_;
+  Batch none_;
+  std::size_t now_ = 0;
 };
 
 Setting setting_on(const char* device) {
@@ -148,30 +153,25 @@ Setting setting_on(const char* device) {
 // A step that fetched its batch again would read zeros.
 TEST(FeedsAhead, AStepReadsWhatCameAheadOfIt) {
   const Outcome cpu = train(setting_on("cpu"));
-  Steps steps(setting_on("far"));
+  Steps steps(setting_on("far"), Steps::Zeros::Given);
   auto links = comm::make_inproc(1);
   Trainer trainer(language_model(steps.s.model), steps.s.optimizer, options_of(steps.s), *links[0]);
-  steps.tell(trainer);
-  for (; steps.now < steps.s.steps; ++steps.now) {
-    const bool first = steps.now == 0;
-    const StepResult result = trainer.train(steps.fields(first ? steps.batches[0] : steps.zeros));
-    EXPECT_EQ(result.at("loss"), cpu.losses[static_cast<std::size_t>(steps.now)]);
+  for (int step = 0; step < steps.s.steps; ++step) {
+    const StepResult result = trainer.train(&steps);
+    EXPECT_EQ(result.at("loss"), cpu.losses[static_cast<std::size_t>(step)]);
     // A validation on the batch of train() leaves the fields that were uploaded ahead.
-    if (!first) continue;
-    EXPECT_EQ(trainer.validate(steps.fields(steps.batches[0])).at("loss"), cpu.validated);
+    if (step > 0) continue;
+    EXPECT_EQ(trainer.validate(steps.batches[0]).at("loss"), cpu.validated);
   }
   EXPECT_EQ(weights_of(trainer), cpu.weights);
 }
 
 TEST(FeedsAhead, AStepDoesNotReadAnotherBatchThatCameAhead) {
   const Outcome cpu = train(setting_on("cpu"));
-  Steps steps(setting_on("far"));
+  Steps steps(setting_on("far"), Steps::Zeros::Ahead);
   auto links = comm::make_inproc(1);
   Trainer trainer(language_model(steps.s.model), steps.s.optimizer, options_of(steps.s), *links[0]);
-  steps.right = false;
-  steps.tell(trainer);
-  for (; steps.now < steps.s.steps; ++steps.now)
-    trainer.train(steps.fields(steps.batches[static_cast<std::size_t>(steps.now)]));
+  for (int step = 0; step < steps.s.steps; ++step) trainer.train(&steps);
   EXPECT_EQ(weights_of(trainer), cpu.weights);
 }
 

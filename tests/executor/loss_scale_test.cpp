@@ -13,6 +13,7 @@
 #include "graph/builder.h"
 #include "ops/registry.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_batches.h"
 #include "tests/executor/train_together.h"
 #include "tests/executor/worker_threads.h"
 
@@ -124,10 +125,10 @@ Ended run(const Job& job, const LossScale::State* resumed = nullptr) {
           x.push_back(std::sin(static_cast<float>(step * 31 + row * kWidth + i)) / boost.back());
       }
       const int first = trainer.pipeline() * kRows / job.pipelines;
-      const StepResult result =
-          trainer.train([&](const std::string& field, std::int64_t) -> const void* {
-            return field == "x" ? x.data() + first * kWidth : boost.data() + first;
-          });
+      Batch batch;
+      add_rows(batch, "x", x, first, kRows / job.pipelines, kRows);
+      add_rows(batch, "boost", boost, first, kRows / job.pipelines, kRows);
+      const StepResult result = trainer.train(batch);
       const std::lock_guard lock(mutex);
       if (links.worker() == 0) out.steps.push_back(result);
       out.weights.resize(kSteps);
@@ -198,9 +199,10 @@ TEST(LossScale, WhatOverflowsAtOneIsAnError) {
     Trainer trainer(boosted_model(1e4), adamw(), options, links);
     const std::vector<float> x(kRows * kWidth, 1e-5F);
     std::vector<float> boost(kRows, 6e4F);
-    trainer.train([&](const std::string& field, std::int64_t) -> const void* {
-      return field == "x" ? x.data() : boost.data();
-    });
+    Batch batch;
+    add_field(batch, "x", x.data(), x.size());
+    add_field(batch, "boost", boost.data(), boost.size());
+    trainer.train(batch);
   };
   EXPECT_THAT(on_worker_threads(1, work), testing::HasSubstr("the norm of the gradient of 'first"));
 }

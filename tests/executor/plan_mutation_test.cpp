@@ -73,19 +73,17 @@ Weights trained(
     TrainStages stages(graph, std::move(plans), s.optimizer, run, *device, links);
     comm::Reducer reducer(links);
     AllReduce sums(stages, links, reducer);
+    Feeds feeds(stages, nullptr, s.batch_size);
     for (int step = 0; step < kSteps; ++step) {
       Tokens batch = batch_of(s, step);
       change_batch(batch, worker, step);
-      stages.set_source([&] {
-        for (std::size_t f = 0; f < stages.fields().size(); ++f) {
-          const auto& field = stages.fields()[f];
-          stages.feed(static_cast<int>(f),
-                      part_of(s, batch, pipeline)(field.feed->field, field.bytes));
-        }
-      });
+      const Batch fields = part_of(s, batch, pipeline);
+      const Feeds::Reading reading(feeds, fields);
       Row row = bind_row(plan, worker, kPipelines);
       for (auto* part : {&row.prologue, &row.body, &row.drain}) change(*part, worker, step);
-      Interpreter loop(std::move(row), stages, {links, {&sums}});
+      Interpreter::Links with{links, {&sums}};
+      with.feeds = &feeds;
+      Interpreter loop(std::move(row), stages, with);
       loop.run_step(step);
       loop.finish();
     }

@@ -15,6 +15,7 @@
 #include "net/transport/inproc.h"
 #include "tests/executor/conv_model.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_batches.h"
 #include "tests/executor/test_options.h"
 #include "tests/temporary_folder.h"
 
@@ -81,17 +82,21 @@ TEST_P(Saved, GivesWhatTheJobGave) {
   Trainer trainer(g, sgd, options, *links[0]);
   const std::int64_t rows = 17;
   const std::map<std::string, Bytes> fields = drawn(g, rows);
-  const auto from = [&](std::int64_t first) -> FieldLookup {
-    return [&fields, first](const std::string& field, std::int64_t) -> const void* {
-      const Bytes& bytes = fields.at(field);
-      return bytes.data() + static_cast<std::int64_t>(bytes.size()) / rows * first;
-    };
+  const auto part = [&](std::int64_t first, std::int64_t count) {
+    Batch batch;
+    for (const auto& [name, bytes] : fields) {
+      const auto width = static_cast<std::int64_t>(bytes.size()) / rows;
+      FieldData& field = batch.fields.emplace_back();
+      field.name = name;
+      field.bytes.assign(bytes.begin() + first * width, bytes.begin() + (first + count) * width);
+    }
+    return batch;
   };
-  for (int step = 0; step < 2; ++step) trainer.train(from(step * kBatch3));
+  for (int step = 0; step < 2; ++step) trainer.train(part(step * kBatch3, kBatch3));
   std::map<std::string, Bytes> wanted;
   for (std::int64_t first = 0; first < rows; first += kBatch3) {
     const std::int64_t there = std::min(kBatch3, rows - first);
-    for (NamedTensor& t : trainer.validate(from(first), {names, there}).tensors) {
+    for (NamedTensor& t : trainer.validate(part(first, there), {names, there}).tensors) {
       ASSERT_GT(t.bytes.size(), 0U) << t.name;
       Bytes& whole = wanted[t.name];
       whole.insert(whole.end(), t.bytes.begin(), t.bytes.end());

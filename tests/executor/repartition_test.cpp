@@ -11,6 +11,7 @@
 #include "executor/job/trainer.h"
 #include "executor/state/checkpoint.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_batches.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"
 
@@ -53,9 +54,7 @@ State train(const OptimizerConfig& optimizer, const Part& part) {
     }
     while (trainer.step() < part.until) {
       const Tokens batch = testing_model::tokens(model, kRows, static_cast<int>(trainer.step()));
-      trainer.train([&](const std::string& field, std::int64_t) -> const void* {
-        return field == "ids" ? batch.ids.data() : batch.labels.data();
-      });
+      trainer.train(rows_of(batch, model.length, 0, kRows));
     }
     for (const StateTensor& tensor : trainer.state()) {
       const std::lock_guard lock(mutex);

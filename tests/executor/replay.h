@@ -21,6 +21,7 @@
 #include "tests/executor/conv_model.h"
 #include "tests/executor/one_sweep.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_batches.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"
 
@@ -76,34 +77,31 @@ inline std::string key(const StateTensor& t) {
   return t.state.empty() ? t.name : t.name + "/" + t.state;
 }
 
-struct Batch {
+// A global batch: tokens or images, whichever the setting's model reads.
+struct Drawn {
   Tokens tokens;
   Images images;
 };
 
-// Returns pointers to row `first` of each field of a batch of `rows` rows.
-inline FieldLookup lookup(const Setting& s, const Batch& batch, int rows, std::int64_t first) {
-  return [&s, &batch, rows, first](const std::string& field, std::int64_t) -> const void* {
-    if (field == "image")
-      return batch.images.images.data() +
-             static_cast<std::int64_t>(batch.images.images.size()) / rows * first;
-    if (field == "label") return batch.images.labels.data() + first;
-    return (field == "ids" ? batch.tokens.ids : batch.tokens.labels).data() +
-           first * s.model.length;
-  };
+// Returns `rows` of the `of` rows of a global batch, from row `first` on.
+inline Batch part_of(const Setting& s, const Drawn& whole, std::int64_t first, std::int64_t rows,
+                     std::int64_t of) {
+  return s.images ? rows_of(whole.images, first, rows, of)
+                  : rows_of(whole.tokens, s.model.length, first, rows);
 }
 
-inline Batch batch_of(const Setting& s, int rows, int step) {
+inline Drawn batch_of(const Setting& s, int rows, int step) {
   if (s.images) return {{}, testing_model::images(rows, step)};
   return {testing_model::tokens(s.model, rows, step), {}};
 }
 
-// Feeds the global batches 0, 1, … of `rows` rows each, from row `first` on.
-inline BatchSource source(const Setting& s, int rows, std::int64_t first, Batch& batch, int& step) {
-  return [&s, rows, first, &batch, &step]() -> FieldLookup {
-    batch = batch_of(s, rows, step++);
-    return lookup(s, batch, rows, first);
-  };
+// Returns the batches of a pipeline, from global batch `step` on.
+inline DrawnBatches batches_of(const Setting& s, int pipeline, int step) {
+  return DrawnBatches([&s, pipeline, step]() mutable {
+    const std::int64_t whole = s.batch_size * s.pipelines;
+    return part_of(s, batch_of(s, static_cast<int>(whole), step++), pipeline * s.batch_size,
+                   s.batch_size, whole);
+  });
 }
 
 inline TrainerOptions options_of(const Setting& s) {
@@ -125,15 +123,12 @@ inline TrainerOptions options_of(const Setting& s) {
 inline void work(const Setting& s, comm::Transport& transport, Outcome& outcome,
                  std::mutex& mutex) {
   Trainer trainer(graph_of(s), s.optimizer, options_of(s), transport);
-  Batch batch;
-  int step = 0;
-  const BatchSource batches = source(s, static_cast<int>(s.batch_size) * s.pipelines,
-                                     trainer.pipeline() * s.batch_size, batch, step);
+  DrawnBatches batches = batches_of(s, trainer.pipeline(), 0);
   Outcome mine;
   for (const int steps : s.runs) {
     const auto before = trainer.step();
     trainer.begin_run(steps);
-    while (const auto result = trainer.next(batches)) {
+    while (const auto result = trainer.next(&batches)) {
       EXPECT_EQ(result->step, static_cast<std::int64_t>(mine.losses.size()));
       mine.losses.push_back(result->at("loss"));
       mine.norms.push_back(result->gradient_norm);
@@ -257,17 +252,17 @@ class Reference {
     for (int stage = 0; stage < s_.stages; ++stage) {
       for (int m = 1; m < s_.micro_batches; ++m) same &= version(stage, m) == version(stage, 0);
     }
-    const Batch batch = batch_of(s_, rows_, number);
+    const Drawn batch = batch_of(s_, rows_, number);
     Tensors gradients;
     double loss = 0;
     if (same) {
       set_weights(*trainer_, versions, [&](int stage) { return version(stage, 0); });
-      loss = add_gradients(*trainer_, number, lookup(s_, batch, rows_, 0), 1, gradients);
+      loss = add_gradients(*trainer_, number, part_of(s_, batch, 0, rows_, rows_), 1, gradients);
     } else {
       for (int m = 0; m < s_.micro_batches; ++m) {
         set_weights(*micro_trainer_, versions, [&](int stage) { return version(stage, m); });
         const int each = rows_ / s_.micro_batches;
-        loss += add_gradients(*micro_trainer_, number, lookup(s_, batch, rows_, m * each),
+        loss += add_gradients(*micro_trainer_, number, part_of(s_, batch, m * each, each, rows_),
                               share(batch, m * each, each), gradients);
       }
     }
@@ -278,7 +273,7 @@ class Reference {
   // Returns the share of a step's labels that lies in `count` rows from `first` on. With several
   // pipelines, a step consists of one micro-batch per pipeline, and all of them see the same
   // weights.
-  double share(const Batch& batch, int first, int count) const {
+  double share(const Drawn& batch, int first, int count) const {
     const auto& labels = batch.tokens.labels;
     const auto counted = [&](std::int64_t from, std::int64_t to) {
       return std::count_if(labels.begin() + from, labels.begin() + to,
@@ -291,7 +286,7 @@ class Reference {
 
   // Returns the loss of a batch times its share of the step. Adds its gradients with the same
   // factor.
-  double add_gradients(Trainer& trainer, int number, const FieldLookup& batch, double share,
+  double add_gradients(Trainer& trainer, int number, const Batch& batch, double share,
                        Tensors& gradients) {
     trainer.set_step(number);
     const double loss = trainer.train(batch).at("loss");

@@ -11,6 +11,7 @@
 #include "pipeline/compare/compare.h"
 #include "pipeline/ir/plan_file.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_batches.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"
 #include "tests/temporary_folder.h"
@@ -36,11 +37,7 @@ std::string traced(const char* method, int stages, const testing_model::Sizes& m
     trainer.record(true);
     for (int step = 0; step < kSteps; ++step) {
       const testing_model::Tokens t = testing_model::tokens(model, 64, step);
-      const std::size_t offset = static_cast<std::size_t>(trainer.pipeline()) * 32 *
-                                 static_cast<std::size_t>(model.length);
-      trainer.train([&](const std::string& field, std::int64_t) -> const void* {
-        return (field == "ids" ? t.ids : t.labels).data() + offset;
-      });
+      trainer.train(rows_of(t, model.length, trainer.pipeline() * 32, 32));
     }
     trainer.write_trace(path);
   };

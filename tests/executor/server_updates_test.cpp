@@ -175,17 +175,15 @@ class Replay {
   }
 
   double compute(int d, int step) {
-    const int rows = static_cast<int>(s_.batch_size) * s_.pipelines;
     Pipeline& p = pipelines_[d];
     for (const StateTensor& t : trainer_->state()) {
       if (decays_.count(t.name) == 0) continue;
       const int stage = stage_of(t.name);
       t.values.write(served_.at(stage).at(p.at.at(stage)).at(t.name).data());
     }
-    const testing_replay::Batch batch = testing_replay::batch_of(s_, rows, step);
+    DrawnBatches batches = testing_replay::batches_of(s_, d, step);
     trainer_->set_step(step);
-    const double loss =
-        trainer_->train(testing_replay::lookup(s_, batch, rows, d * s_.batch_size)).at("loss");
+    const double loss = trainer_->train(&batches).at("loss");
     Tensors& gradients = p.gradients.emplace_back();
     for (const StateTensor& t : trainer_->gradients()) gradients[t.name] = t.values.values();
     return loss;

@@ -17,6 +17,7 @@
 #include "ops/losses.h"
 #include "ops/registry.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_batches.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"
 
@@ -125,18 +126,18 @@ std::vector<FieldsByStep> read_by(const Setting& s, std::atomic<int>& drawn) {
     const auto loader =
         open_loader(own_rows(s, drawn), reader, Readers(trainer, links).open(false));
     EXPECT_EQ(loader == nullptr, trainer.fields().empty());
-    Batch batch;
-    const auto next = [&]() -> FieldLookup {
+    DrawnBatches next([&] {
+      Batch batch;
       loader->next(batch);
       Fields& read = all[static_cast<std::size_t>(links.worker())].emplace_back();
       for (const FieldData& data : batch.fields)
         read[data.name].assign(data.as<std::int32_t>(),
                                data.as<std::int32_t>() + s.rows() * model().length);
-      return fields_of(batch);
-    };
+      return batch;
+    });
     for (const int steps : s.runs) {
       trainer.begin_run(steps);
-      while (trainer.next(next)) continue;
+      while (trainer.next(&next)) continue;
       if (loader) {
         EXPECT_EQ(loader->position().epoch, (trainer.step() - 1) / kItems);
       }

@@ -21,6 +21,7 @@
 #include "ps/coordinator/local_coordinator.h"
 #include "ps/coordinator/serve.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_batches.h"
 #include "tests/executor/test_options.h"
 #include "tests/temporary_folder.h"
 
@@ -139,19 +140,17 @@ class Job {
     optimizer.rate.base = 0.02;
     Trainer trainer(testing_model::language_model(model()), optimizer, options(pipeline),
                     *links_[pipeline][stage]);
-    Tokens batch;
     int number = 0;
-    const BatchSource source = [&]() -> FieldLookup {
+    DrawnBatches source([&] {
       ++batches_;
-      batch = testing_model::tokens(model(), kRows, number++ * 16 + pipeline);
-      return [&batch](const std::string& field, std::int64_t) -> const void* {
-        return field == "ids" ? batch.ids.data() : batch.labels.data();
-      };
-    };
+      const auto rows = static_cast<int>(case_.rows);
+      return rows_of(testing_model::tokens(model(), rows, number++ * 16 + pipeline), model().length,
+                     0, rows);
+    });
     std::vector<double> own;
     for (int r = 0; r < case_.runs; ++r) {
       trainer.begin_run(case_.updates);
-      while (const auto result = trainer.next(source)) {
+      while (const auto result = trainer.next(&source)) {
         own.push_back(result->at("loss"));
         if (case_.asks && pipeline == 1 && stage == 0 && own.size() > 10) trainer.ask_to_stop();
         if (result->last) {

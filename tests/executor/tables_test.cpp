@@ -100,7 +100,8 @@ Weights weights_of_run(const Setting& s) {
     Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
     trainer.begin_run(s.steps);
     std::size_t read = 0;
-    while (trainer.next([&] { return part_of(s, batches[read++], trainer.pipeline()); })) {
+    DrawnBatches mine([&] { return part_of(s, batches[read++], trainer.pipeline()); });
+    while (trainer.next(&mine)) {
     }
     const std::lock_guard lock(mutex);
     for (const StateTensor& tensor : trainer.state())

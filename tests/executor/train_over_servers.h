@@ -70,17 +70,13 @@ inline Outcome train(const testing_replay::Setting& s, const Servers& how,
       };
     }
     Trainer trainer(testing_replay::graph_of(s), s.optimizer, options, links);
-    testing_replay::Batch batch;
-    int step = 0;
-    const BatchSource batches =
-        testing_replay::source(s, static_cast<int>(s.batch_size) * s.pipelines,
-                               trainer.pipeline() * s.batch_size, batch, step);
+    DrawnBatches batches = testing_replay::batches_of(s, trainer.pipeline(), 0);
     std::vector<double> losses;
     std::vector<int> run_steps;
     for (const int steps : s.runs) {
       const auto before = trainer.step();
       trainer.begin_run(steps);
-      while (const auto result = trainer.next(batches)) losses.push_back(result->at("loss"));
+      while (const auto result = trainer.next(&batches)) losses.push_back(result->at("loss"));
       run_steps.push_back(static_cast<int>(trainer.step() - before));
     }
     const std::lock_guard lock(mutex);

@@ -15,6 +15,7 @@
 #include "executor/job/trainer.h"
 #include "pipeline/verify/verify.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_batches.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"
 
@@ -113,11 +114,12 @@ inline TrainerOptions options_of(const Setting& s) {
 inline Tokens batch_of(const Setting& s, int step) {
   return tokens(s.model, static_cast<int>(s.batch_size) * s.pipelines, step);
 }
-inline FieldLookup part_of(const Setting& s, const Tokens& batch, int pipeline) {
-  return [&s, &batch, pipeline](const std::string& field, std::int64_t) -> const void* {
-    return (field == "ids" ? batch.ids : batch.labels).data() +
-           pipeline * s.batch_size * s.model.length;
-  };
+inline Batch part_of(const Setting& s, const Tokens& whole, int pipeline) {
+  return rows_of(whole, s.model.length, pipeline * s.batch_size, s.batch_size);
+}
+
+inline Batch whole_of(const Setting& s, const Tokens& whole) {
+  return rows_of(whole, s.model.length, 0, s.batch_size * s.pipelines);
 }
 
 // Returns the tables on servers that this worker writes to checkpoints.
@@ -144,7 +146,7 @@ inline Outcome train(const Setting& s) {
     double validated = 0;
     for (int step = 0; step < s.steps; ++step) {
       const Tokens batch = batch_of(s, step);
-      const FieldLookup fields = part_of(s, batch, trainer.pipeline());
+      const Batch fields = part_of(s, batch, trainer.pipeline());
       const StepResult result = trainer.train(fields);
       losses.push_back(result.at("loss"));
       norms.push_back(result.gradient_norm);

@@ -10,6 +10,7 @@
 #include "net/transport/inproc.h"
 #include "pipeline/generate/generate.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_batches.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/train_together.h"
 
@@ -107,12 +108,10 @@ TEST(Trainer, NamesStageMicroAndStepOfANanLoss) {
   wild.rate.base = 1e15;
   Trainer trainer(language_model({}), wild, options, *transports[0]);
   const Tokens batch = tokens({}, 4, 0);
-  const FieldLookup lookup = [&](const std::string& f, std::int64_t) -> const void* {
-    return f == "ids" ? batch.ids.data() : batch.labels.data();
-  };
+  const Batch fields = rows_of(batch, testing_model::Sizes().length, 0, 4);
   EXPECT_THAT(
       [&] {
-        for (int i = 0; i < 10; ++i) trainer.train(lookup);
+        for (int i = 0; i < 10; ++i) trainer.train(fields);
       },
       testing::ThrowsMessage<Error>(testing::ContainsRegex(
           "(loss is -?(nan|inf) at stage 0, micro-batch [01], step [0-9])|norm is")));
@@ -125,15 +124,13 @@ TEST(Trainer, ValidationChangesNothingAndIsWithoutDropout) {
   options.micro_batches = 2;
   Trainer trainer(language_model({}), sgd(), options, *transports[0]);
   const Tokens batch = tokens({}, 4, 0);
-  const FieldLookup lookup = [&](const std::string& f, std::int64_t) -> const void* {
-    return f == "ids" ? batch.ids.data() : batch.labels.data();
-  };
-  const double before = trainer.validate(lookup).at("loss");
-  EXPECT_EQ(before, trainer.validate(lookup).at("loss"));
+  const Batch fields = rows_of(batch, testing_model::Sizes().length, 0, 4);
+  const double before = trainer.validate(fields).at("loss");
+  EXPECT_EQ(before, trainer.validate(fields).at("loss"));
   EXPECT_EQ(trainer.step(), 0);
-  const double with_dropout = trainer.train(lookup).at("loss");
+  const double with_dropout = trainer.train(fields).at("loss");
   EXPECT_NE(before, with_dropout);
-  EXPECT_NE(before, trainer.validate(lookup).at("loss"));
+  EXPECT_NE(before, trainer.validate(fields).at("loss"));
 }
 
 }  // namespace

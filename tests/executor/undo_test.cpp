@@ -14,6 +14,7 @@
 #include "net/transport/inproc.h"
 #include "tests/executor/conv_model.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_batches.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"
 
@@ -28,7 +29,7 @@ enum class Fault { None, BadId, BadLabel, NotANumber, NoField, Throws };
 // The fields of a step, for the language model or for images.
 class Fields {
  public:
-  Fields(bool images, int rows, int step, Fault fault) : fault_(fault) {
+  Fields(bool images, int rows, int step, Fault fault) : rows_(rows), fault_(fault) {
     if (images) {
       Images made = testing_model::images(rows, step);
       if (fault == Fault::NotANumber || fault == Fault::BadId)
@@ -44,16 +45,22 @@ class Fields {
     if (fault == Fault::BadLabel) made.labels.back() = testing_model::Sizes().vocabulary;
     whole_ = {{"ids", std::move(made.ids)}, {"labels", std::move(made.labels)}};
   }
-  FieldLookup lookup() const {
-    return [this](const std::string& field, std::int64_t) -> const void* {
-      const bool is_last = field.starts_with("label");
-      if (is_last && fault_ == Fault::NoField) return nullptr;
-      if (is_last && fault_ == Fault::Throws) throw std::runtime_error("the disk is gone");
-      return field == "image" ? static_cast<const void*>(floats_.data()) : whole_.at(field).data();
-    };
+  // Returns the first `rows` rows.
+  Batch batch(std::int64_t rows) const {
+    if (fault_ == Fault::Throws) throw std::runtime_error("the disk is gone");
+    Batch batch;
+    if (!floats_.empty()) add_rows(batch, "image", floats_, 0, rows, rows_);
+    for (const auto& [name, values] : whole_)
+      if (fault_ != Fault::NoField || !name.starts_with("label"))
+        add_rows(batch, name, values, 0, rows, rows_);
+    return batch;
+  }
+  DrawnBatches batches(std::int64_t rows) const {
+    return DrawnBatches([this, rows] { return batch(rows); });
   }
 
  private:
+  std::int64_t rows_;
   Fault fault_;
   std::vector<float> floats_;
   std::map<std::string, std::vector<std::int32_t>> whole_;
@@ -115,7 +122,8 @@ TEST_P(Undo, LeavesNothingOfACallThatFailed) {
     ValidateOptions how;
     if (random() % 2 == 0) how.rows = 1 + random() % kRows;
     const auto work = [&](Trainer& t) {
-      return trains ? t.train(fields.lookup()) : t.validate(fields.lookup(), how);
+      DrawnBatches batches = fields.batches(trains ? kRows : how.rows.value_or(kRows));
+      return trains ? t.train(&batches) : t.validate(&batches, how);
     };
     // In images, these two faults are a NaN, and a validation reports a NaN.
     const bool reports =
@@ -170,19 +178,20 @@ TEST(FirstFailure, IsNamedByARunWithoutAFlush) {
   OptimizerConfig sgd;
   Trainer trainer(language_model(sizes), sgd, options, *links[0]);
   const Fields good(false, 4, 0, Fault::None), bad(false, 4, 0, Fault::BadId);
-  EXPECT_THROW(trainer.validate(bad.lookup()), Error);
-  const double loss = trainer.validate(good.lookup()).at("loss");
+  EXPECT_THROW(trainer.validate(bad.batch(4)), Error);
+  const double loss = trainer.validate(good.batch(4)).at("loss");
   EXPECT_TRUE(std::isfinite(loss)) << "nothing is under way: a validation is undone";
   trainer.begin_run(4);
-  trainer.next([&] { return good.lookup(); });
+  DrawnBatches goods = good.batches(4), bads = bad.batches(4);
+  trainer.next(&goods);
   const auto goes_on = [&] {
-    while (trainer.next([&] { return bad.lookup(); })) {
+    while (trainer.next(&bads)) {
     }
   };
   EXPECT_THAT(goes_on, testing::ThrowsMessage<Error>(testing::HasSubstr("is outside [0, 17)")));
   expect_names([&] { trainer.begin_run(4); }, "is outside [0, 17)");
-  expect_names([&] { trainer.train(good.lookup()); }, "updates weights while other");
-  expect_names([&] { trainer.validate(good.lookup()); }, "training step");
+  expect_names([&] { trainer.train(good.batch(4)); }, "updates weights while other");
+  expect_names([&] { trainer.validate(good.batch(4)); }, "training step");
   expect_names([&] { trainer.settle(); }, "is outside [0, 17)");
 }
 
@@ -199,7 +208,7 @@ TEST(FirstFailure, IsNamedByAllWorkers) {
       Trainer trainer(graph, sgd, options, transport);
       const Fields good(false, 4, 0, Fault::None), bad(false, 4, 0, Fault::BadLabel);
       const auto call = [&](const Fields& fields) {
-        return trains ? trainer.train(fields.lookup()) : trainer.validate(fields.lookup());
+        return trains ? trainer.train(fields.batch(4)) : trainer.validate(fields.batch(4));
       };
       call(good);
       std::string first;

@@ -246,10 +246,11 @@ class Replay {
       const Part& part = lane.parts.at(stage_of(d, t.name));
       t.values.write(part.versions.at(t.name).at(version).data());
     }
-    const testing_replay::Batch batch = testing_replay::batch_of(s_, rows, step);
+    const testing_replay::Drawn batch = testing_replay::batch_of(s_, rows, step);
     trainer_->set_step(step);
-    const std::int64_t row = d * s_.batch_size + micro % m * (s_.batch_size / m);
-    const double loss = trainer_->train(testing_replay::lookup(s_, batch, rows, row)).at("loss");
+    const std::int64_t each = s_.batch_size / m, row = d * s_.batch_size + micro % m * each;
+    const double loss =
+        trainer_->train(testing_replay::part_of(s_, batch, row, each, rows)).at("loss");
     Tensors& gradients = lane.gradients.emplace_back();
     for (const StateTensor& t : trainer_->gradients()) gradients[t.name] = t.values.values();
     return loss;
