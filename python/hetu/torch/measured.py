@@ -133,14 +133,15 @@ class _Kept:
     """Counts the bytes that forward keeps for backward, each memory block once."""
 
     def __init__(self, piece: nn.Module) -> None:
-        self.seen = {p.untyped_storage().data_ptr() for p in piece.parameters()}
+        # Storages are told apart by their own address, because those of fake tensors have no memory.
+        self.seen = {p.untyped_storage()._cdata for p in piece.parameters()}
         self.bytes = 0
 
     def keep(self, tensor: torch.Tensor) -> torch.Tensor:
         """Counts the memory of `tensor` and returns the tensor."""
         memory = tensor.untyped_storage()
-        if memory.data_ptr() not in self.seen:
-            self.seen.add(memory.data_ptr())
+        if memory._cdata not in self.seen:
+            self.seen.add(memory._cdata)
             self.bytes += memory.nbytes()
         return tensor
 
