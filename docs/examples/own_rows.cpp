@@ -72,7 +72,7 @@ hetu::Graph model() {
 void train(const char* folder, int stages) {
   hetu::OptimizerConfig adam = hetu::defaults_of(hetu::OptimizerConfig::Kind::Adam);
   adam.rate.base = 5e-3;
-  hetu::TrainerOptions options;
+  hetu::JobOptions options;
   options.method = "1f1b";
   options.stages = stages;
   options.micro_batches = 4;

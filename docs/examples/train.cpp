@@ -26,7 +26,7 @@ int main(int count, char** words) try {
 
   hetu::OptimizerConfig sgd;
   sgd.rate.base = 0.1;
-  hetu::TrainerOptions options;
+  hetu::JobOptions options;
   options.method = "1f1b";
   options.stages = count > 1 ? std::atoi(words[1]) : 1;
   options.micro_batches = 4;

@@ -1,6 +1,6 @@
-// A guard around each call of a trainer. It admits one thread at a time, and restores the state
+// A guard around each call of a job. It admits one thread at a time, and restores the state
 // from before the call after an error. Where that is impossible, every later call reports the first
-// failure. Used by trainer.h.
+// failure. Used by job.h.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace hetu {
 
-/// Serializes the calls of a trainer and undoes calls that fail.
+/// Serializes the calls of a job and undoes calls that fail.
 class CallGuard {
  public:
   /// The objects that a call changes. All of them must outlive the guard.

@@ -29,8 +29,8 @@ using Content = TensorRecord::Content;
 
 // Returns options for the same training without a pipeline. The number of threads differs from the
 // run's, which must change no bit: equal numbers would hide a kernel whose bits depend on it.
-TrainerOptions alone(const TrainerOptions& run) {
-  TrainerOptions one;
+JobOptions alone(const JobOptions& run) {
+  JobOptions one;
   one.micro_batches = run.micro_batches * run.pipelines;
   one.batch_size = run.batch_size * run.pipelines;
   one.seed = run.seed;
@@ -81,37 +81,47 @@ struct CompareSingle::Found {
   TensorRecord mine, wanted;
 };
 
-CompareSingle::CompareSingle(const Graph& graph, Trainer& run, comm::Transport& transport)
+CompareSingle::CompareSingle(const Graph& graph, Job& run)
     : run_(run),
-      transport_(transport),
-      log_(run.graph()),
-      bitwise_(adds_in_order(run.schedule(), run.options().pipelines)) {
-  require(!run.is_asynchronous(),
+      transport_(run.transport()),
+      log_(run.plan().graph),
+      bitwise_(adds_in_order(run.plan().lowered, run.plan().options.pipelines)) {
+  require(!run.plan().asynchronous,
           "compare-single: '{}' is asynchronous, and a single process cannot compute the same "
           "weights; use a synchronous method",
-          run.schedule().method);
-  require(run.options().wire == "float32",
+          run.plan().lowered.method);
+  require(run.plan().options.wire == "float32",
           "compare-single: --wire {} rounds gradients that are sent between workers, and a single "
           "process sends none; remove --wire",
-          run.options().wire);
+          run.plan().options.wire);
   require(!has_served_tables(graph),
           "compare-single: the model has tables on parameter servers, and a single process has no "
           "servers; keep the tables on the workers");
-  if (transport.worker() == 0) {
+  if (transport_.worker() == 0) {
     links_ = comm::make_inproc(1);
-    const TrainerOptions one = alone(run.options());
+    const JobOptions one = alone(run.plan().options);
     const ScopedThreadCount other(one.threads);
-    single_ = std::make_unique<Trainer>(graph, run.optimizer(), one, *links_[0]);
-    single_log_ = std::make_unique<TensorLog>(single_->graph());
+    single_ = std::make_unique<Job>(graph, run.optimizer(), one, *links_[0]);
+    single_log_ = std::make_unique<TensorLog>(single_->plan().graph);
     single_->log_tensors(single_log_.get());
     single_->on_gradients([this] { replace_sums(); });
   }
-  run_.log_tensors(&log_);  // last, because nothing resets the log if a later statement throws
+  // Last, because nothing resets the run if a later statement throws.
+  run_.set_twin(single_.get());
+  run_.log_tensors(&log_);
 }
 
-CompareSingle::~CompareSingle() { run_.log_tensors(nullptr); }
+CompareSingle::~CompareSingle() {
+  run_.log_tensors(nullptr);
+  run_.set_twin(nullptr);
+}
+
+std::vector<FeedSpec> CompareSingle::fields() const {
+  return single_ ? single_->plan().fields : std::vector<FeedSpec>();
+}
 
 void CompareSingle::begin() {
+  if (std::exchange(begun_, true)) return;
   log_.clear();
   run_.log_state(log_, Content::Weight);
   if (single_) single_->log_state(*single_log_, Content::Weight);
@@ -120,7 +130,7 @@ void CompareSingle::begin() {
 
 // Takes the step that follows in the single process.
 StepResult CompareSingle::repeat(const std::vector<BatchStream*>& pipelines) {
-  const ScopedThreadCount other(single_->options().threads);
+  const ScopedThreadCount other(single_->plan().options.threads);
   parts_.resize(pipelines.size());
   for (std::size_t d = 0; d < parts_.size(); ++d) pipelines[d]->next(parts_[d]);
   StepResult result = single_->train(join_batches(parts_));
@@ -153,7 +163,7 @@ CompareSingle::Records CompareSingle::gather(std::int64_t step) {
 
 // Sends the gradient sums of the run to worker 0, each from the first worker that has it.
 void CompareSingle::bring_sums(const Records& all, std::int64_t step) {
-  const std::vector<Parameter>& parameters = run_.graph().parameters;
+  const std::vector<Parameter>& parameters = run_.plan().graph.parameters;
   const auto what = [&] { return fmt::format("the gradient sums of step {}", step); };
   std::vector<char> brought(parameters.size(), 0);
   for (int worker = 0; worker < static_cast<int>(all.size()); ++worker) {
@@ -176,7 +186,7 @@ void CompareSingle::bring_sums(const Records& all, std::int64_t step) {
       } else if (transport_.worker() == 0) {
         std::vector<float>& to = sums_[name];
         to.resize(static_cast<std::size_t>(
-            element_count(run_.graph().values[parameters[record.id].value].type.shape)));
+            element_count(run_.plan().graph.values[parameters[record.id].value].type.shape)));
         transport_.wait(*transport_.recv(worker, tag, to.data(), to.size() * sizeof(float)), what);
       }
     }
@@ -193,7 +203,7 @@ void CompareSingle::replace_sums() {
 // Returns true if the tensor must agree.
 bool CompareSingle::counts(const TensorRecord& record) const {
   if (bitwise_ || record.what != Content::Result) return true;
-  const std::vector<StateBuffer>& buffers = run_.graph().buffers;
+  const std::vector<StateBuffer>& buffers = run_.plan().graph.buffers;
   return std::none_of(buffers.begin(), buffers.end(),
                       [&](const StateBuffer& b) { return b.next == record.id; });
 }
@@ -229,22 +239,24 @@ void CompareSingle::compare(const Records& all, const std::string& when, std::in
   if (first)
     fail(Code::Internal, "compare-single: step {} differs from a single process{}: {}", step, when,
          describe(*first));
-  for (const auto& [key, order] : places) HETU_ASSERT(seen[order] || run_.schedule().half_micros);
+  for (const auto& [key, order] : places)
+    HETU_ASSERT(seen[order] || run_.plan().lowered.half_micros);
   single_log_->clear();
 }
 
 std::string CompareSingle::describe(const Found& found) const {
-  const Graph& graph = run_.graph();
+  const Graph& graph = run_.plan().graph;
   const TensorRecord& mine = found.mine;
   std::string text;
   if (mine.what == Content::Result) {
     const Value& value = graph.values[mine.id];
     const Node& node = graph.nodes[value.producer];
-    const int micros = run_.options().micro_batches;
+    const int micros = run_.plan().options.micro_batches;
     text = fmt::format("{} of '{}'", phase_text(node.phase), node.name);
     if (node.outputs.size() > 1) text += fmt::format(", output {}", value.output);
     text += fmt::format(", stage {}, micro-batch {}", mine.stage, mine.micro % micros);
-    if (run_.options().pipelines > 1) text += fmt::format(" of pipeline {}", mine.micro / micros);
+    if (run_.plan().options.pipelines > 1)
+      text += fmt::format(" of pipeline {}", mine.micro / micros);
   } else {
     text = fmt::format("{} '{}', stage {}",
                        mine.what == Content::Weight ? "weight" : "gradient sum of",

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 #include "executor/stage/tensor_log.h"
 
 namespace hetu {
@@ -29,19 +29,18 @@ class CompareSingle {
  public:
   static constexpr double kTolerance = 1e-6;
 
-  /// `graph` is the graph that `run` was constructed with. Graph and transport must outlive this
-  /// object. Throws InvalidArgument if the run is asynchronous, because a single process has no
-  /// weights to compare with. Throws InvalidArgument as well for a `wire` other than float32 and
-  /// for tables on parameter servers.
-  CompareSingle(const Graph& graph, Trainer& run, comm::Transport& transport);
+  /// `graph` is the graph that `run` was constructed with. Graph and run must outlive this object.
+  /// The run's twin is the single process from here on (Job::set_twin). Throws InvalidArgument if
+  /// the run is asynchronous, because a single process has no weights to compare with. Throws
+  /// InvalidArgument as well for a `wire` other than float32 and for tables on parameter servers.
+  CompareSingle(const Graph& graph, Job& run);
   ~CompareSingle();
 
-  /// Returns the trainer of the single process; null except on worker 0. A caller that resumes the
-  /// run or changes its learning rate must do the same to this trainer.
-  Trainer* single() { return single_.get(); }
+  /// Returns the fields that the single process reads; empty except on worker 0.
+  std::vector<FeedSpec> fields() const;
 
-  /// Compares the weights before the first step. Throws Internal on worker 0, naming the first
-  /// tensor that differs.
+  /// Compares the weights before the first step; does nothing before later ones. Throws Internal on
+  /// worker 0, naming the first tensor that differs.
   void begin();
   /// Compares a step of the run. Worker 0 repeats the step in the single process on the next
   /// batches of `pipelines`, the sequences of all pipelines; other workers pass none. Throws as
@@ -66,15 +65,16 @@ class CompareSingle {
   void check_scalars(const StepResult& mine, const StepResult& wanted) const;
   std::string describe(const Found& found) const;
 
-  Trainer& run_;
+  Job& run_;
   comm::Transport& transport_;
   TensorLog log_;
   bool bitwise_;
+  bool begun_ = false;
   int steps_ = 0;
   std::int64_t tensors_ = 0;
   double farthest_ = 0;
   std::vector<std::unique_ptr<comm::Transport>> links_;  // of the single process
-  std::unique_ptr<Trainer> single_;
+  std::unique_ptr<Job> single_;
   std::vector<Batch> parts_;  // by pipeline
   std::unique_ptr<TensorLog> single_log_;
   std::map<std::string, std::vector<float>> sums_;  // gradient sums of the run, by parameter name

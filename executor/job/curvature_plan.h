@@ -1,4 +1,4 @@
-// K-FAC's work in a job's plan: the rows that each training step runs. Part of train_plan.h.
+// K-FAC's work in a job's plan: the rows that each training step runs. Part of job_plan.h.
 #pragma once
 #include <cstdint>
 #include <vector>

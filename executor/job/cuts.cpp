@@ -45,13 +45,13 @@ void check_counts(const Graph& graph, const std::vector<Cut>& cuts) {
 
 namespace {
 
-bool is_given(const TrainerOptions& o) {
+bool is_given(const JobOptions& o) {
   return o.given.count("partition") != 0 || o.partition.by != Partition::By::Operations ||
          !o.speed.empty();
 }
 
 // Returns the cost of each block by the partition's criterion.
-std::vector<double> block_weights(const Graph& graph, const TrainerOptions& o) {
+std::vector<double> block_weights(const Graph& graph, const JobOptions& o) {
   if (o.partition.by != Partition::By::Times) return block_flops(graph);
   require(!o.block_times.empty(),
           "--partition times: the times of blocks are missing; give --costs FILE, where FILE has "
@@ -66,7 +66,7 @@ std::vector<double> block_weights(const Graph& graph, const TrainerOptions& o) {
 // made with all pipelines cut like this one.
 class LimitedCut {
  public:
-  LimitedCut(const NeedOf& need_of, TrainerOptions options, int pipeline)
+  LimitedCut(const NeedOf& need_of, JobOptions options, int pipeline)
       : need_of_(need_of), probe_(std::move(options)), pipeline_(pipeline) {
     probe_.limit_bytes = 0;
     probe_.cuts.clear();
@@ -115,7 +115,7 @@ class LimitedCut {
   }
 
   const NeedOf& need_of_;
-  TrainerOptions probe_;
+  JobOptions probe_;
   const int pipeline_;
   std::vector<Range> over_;
   Cut nearest_;
@@ -124,8 +124,7 @@ class LimitedCut {
 
 }  // namespace
 
-TrainerOptions partitioned(const Graph& graph, const TrainerOptions& options,
-                           const NeedOf& need_of) {
+JobOptions partitioned(const Graph& graph, const JobOptions& options, const NeedOf& need_of) {
   if (!is_given(options)) return options;
   require(options.first_block.empty() && options.cuts.empty(),
           "--partition {}: the first blocks of stages are given, too; remove one of the two",
@@ -139,7 +138,7 @@ TrainerOptions partitioned(const Graph& graph, const TrainerOptions& options,
           "--partition with --speed or --memory-limit needs a method with one stage on each "
           "worker; '{}' has {} stages on {} workers",
           options.method, stages, width_of(options));
-  TrainerOptions out = options;
+  JobOptions out = options;
   out.partition = {};
   out.speed.clear();
   out.given.erase("partition");
@@ -155,7 +154,7 @@ TrainerOptions partitioned(const Graph& graph, const TrainerOptions& options,
   return out;
 }
 
-void cut_stages(const Graph& graph, int pipeline, int stages, TrainerOptions& o) {
+void cut_stages(const Graph& graph, int pipeline, int stages, JobOptions& o) {
   std::vector<Cut>& cuts = o.cuts;
   if (!cuts.empty()) {
     require(static_cast<int>(cuts.size()) == o.pipelines,
@@ -177,7 +176,7 @@ void cut_stages(const Graph& graph, int pipeline, int stages, TrainerOptions& o)
           o.first_block.size(), stages);
 }
 
-void check_cuts(const Graph& graph, const TrainerOptions& o, const Schedule& plan, bool servers) {
+void check_cuts(const Graph& graph, const JobOptions& o, const Schedule& plan, bool servers) {
   if (o.cuts.empty()) return;
   require(servers && plan.version_rule == VersionRule::Wave,
           "'{}' needs the same cut in all pipelines; different cuts need weights that are shared "
@@ -187,7 +186,7 @@ void check_cuts(const Graph& graph, const TrainerOptions& o, const Schedule& pla
   check_counts(graph, o.cuts);
 }
 
-std::vector<Segment> segments_of(const Graph& graph, const TrainerOptions& o) {
+std::vector<Segment> segments_of(const Graph& graph, const JobOptions& o) {
   return o.cuts.empty() ? std::vector<Segment>() : segments_of(o.cuts, graph.blocks);
 }
 

@@ -1,5 +1,5 @@
-// Training for C++ programs: links, trainer and data in one object. The same program runs as a
-// single process or, under heturun, as every worker of a job.
+// Training for C++ programs: the job with its links and data. The same program runs as a single
+// process or, under heturun, as every worker of a job.
 #pragma once
 #include <exception>
 #include <functional>
@@ -9,7 +9,7 @@
 
 #include "datasets/loader.h"
 #include "datasets/source.h"
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 
 namespace hetu {
 
@@ -17,15 +17,15 @@ namespace hetu {
 ///
 /// If one of its functions throws, it passes the error to the other workers, whose waits then fail
 /// with the same error. The program itself catches the error and ends as it chooses. In a job of
-/// one worker the program may continue: the call is undone as Trainer describes, and the next call
+/// one worker the program may continue: the call is undone as Job describes, and the next call
 /// reads the same batch again. Calls of several threads run one after the other.
 class Executor {
  public:
   /// Trains `graph`, a finished graph with gradients, on `data`, whose fields are the graph's
   /// placeholders. Rows that may differ between processes (CallbackSource, StreamSource) are read
   /// by one worker and sent to the others. The number of workers must be options.pipelines *
-  /// options.stages, where worker = pipeline * stages + stage. Throws as Trainer and Loader do.
-  Executor(const Graph& graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
+  /// options.stages, where worker = pipeline * stages + stage. Throws as Job and Loader do.
+  Executor(const Graph& graph, const OptimizerConfig& optimizer, const JobOptions& options,
            std::unique_ptr<RowSource> data);
 
   /// Runs one step on the next global batch.
@@ -36,20 +36,17 @@ class Executor {
   /// Runs a forward pass on the next global batch and returns the given fetches; an empty list
   /// means all fetches.
   StepResult validate(const std::vector<std::string>& fetches = {});
-  /// Saves the part of the graph that predicts these fetches, and its weights, for Predictor
-  /// (executor/predict/predictor.h). Every worker calls it, and `folder` must be visible to all
-  /// workers. Replaces a model in the folder, whatever its step. Throws Io, also if the folder
-  /// holds checkpoints of a training.
+  /// As save_model (saving.h).
   void save(const std::string& folder, const std::vector<std::string>& fetches);
 
-  Trainer& trainer() { return trainer_; }
+  Job& job() { return job_; }
   /// Returns true in the worker that prints.
   bool is_chief() const { return links_->worker() == 0; }
 
  private:
   template <class Work>
   auto telling(const Work& work) {
-    const auto whole = trainer_.lock();
+    const auto whole = job_.lock();
     try {
       return work();
     } catch (const std::exception& error) {
@@ -58,9 +55,8 @@ class Executor {
     }
   }
 
-  const Graph graph_;  // as given to the constructor; the trained graph has been through passes
   std::unique_ptr<comm::Transport> links_;
-  Trainer trainer_;
+  Job job_;
   std::unique_ptr<Loader> loader_;  // null in a worker that reads no field
 };
 

@@ -1,11 +1,11 @@
 // Detects that K-FAC's work no longer fits the bubbles that it was placed in, and places it again.
-// Times are measured after each cycle. Implements `--replan`; owned by Trainer.
+// Times are measured after each cycle. Implements `--replan`; owned by Job.
 #pragma once
 #include <cstdint>
 #include <optional>
 #include <vector>
 
-#include "executor/job/train_plan.h"
+#include "executor/job/job_plan.h"
 #include "executor/loop/trace_recorder.h"
 #include "net/transport/transport.h"
 
@@ -16,7 +16,7 @@ class FillDrift {
  public:
   /// For a job with a filled plan and Kfac::replan above 0. Plan and transport must outlive this
   /// object.
-  FillDrift(const TrainPlan& plan, comm::Transport& transport)
+  FillDrift(const JobPlan& plan, comm::Transport& transport)
       : plan_(plan), transport_(transport), known_(plan.curvature->costs) {}
 
   /// Returns the recorder for steps that no trace records.
@@ -36,7 +36,7 @@ class FillDrift {
  private:
   bool note(std::int64_t step, const TraceRecorder& recorder);
 
-  const TrainPlan& plan_;
+  const JobPlan& plan_;
   comm::Transport& transport_;
   Costs known_;  // costs that measured times are compared with
   TraceRecorder own_;

@@ -17,7 +17,7 @@ const comm::NcclLibrary& nccl() {
   return library;
 }
 
-NcclStatus nccl_status(const TrainerOptions& options, Device& device) {
+NcclStatus nccl_status(const JobOptions& options, Device& device) {
   NcclStatus status{device.gpu_id(), why_by_host(options)};
   if (!status.problem.empty()) return status;
   if (device.in_host_memory()) {
@@ -59,7 +59,7 @@ std::string why_not_nccl(const std::vector<NcclStatus>& workers) {
   return {};
 }
 
-std::string why_by_host(const TrainerOptions& options) {
+std::string why_by_host(const JobOptions& options) {
   if (ablation_of(options.payload).any()) return "--payload " + options.payload;
   if (options.wire != "float32") return "--wire " + options.wire;
   return {};
@@ -69,7 +69,7 @@ bool averages_go_direct(const Averaging& how) {
   return how.policy.method == groups::Method::PartialReduce && !how.apart;
 }
 
-std::unique_ptr<DirectLinks> open_direct(const TrainerOptions& options, comm::Transport& transport,
+std::unique_ptr<DirectLinks> open_direct(const JobOptions& options, comm::Transport& transport,
                                          Device& device, Averager* averager) {
   const bool asked = options.gpu_messages == "nccl";
   const bool may =

@@ -8,7 +8,7 @@
 
 #include "executor/device/device.h"
 #include "executor/direct/direct_links.h"
-#include "executor/job/train_options.h"
+#include "executor/job/job_options.h"
 #include "net/transport/transport.h"
 
 namespace hetu {
@@ -24,7 +24,7 @@ struct NcclStatus {
 std::string why_not_nccl(const std::vector<NcclStatus>& workers);
 
 /// Returns the option that requires host memory regardless of the devices; "" if there is none.
-std::string why_by_host(const TrainerOptions& options);
+std::string why_by_host(const JobOptions& options);
 
 /// Returns true if averages of weights also go directly between GPUs where messages do. This holds
 /// for partial reduce unless pipelines may be lost one by one.
@@ -34,7 +34,7 @@ bool averages_go_direct(const Averaging& how);
 /// Logs the choice on worker 0. The averager, if not null, uses the links where
 /// averages_go_direct(). Collective: every worker of the transport calls it. Throws Unsupported if
 /// nccl is requested but not possible.
-std::unique_ptr<DirectLinks> open_direct(const TrainerOptions& options, comm::Transport& transport,
+std::unique_ptr<DirectLinks> open_direct(const JobOptions& options, comm::Transport& transport,
                                          Device& device, Averager* averager);
 
 }  // namespace hetu

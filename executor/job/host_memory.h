@@ -1,5 +1,5 @@
 // Checks that the plans of all workers fit into the memory of their machines, before anything large
-// is allocated. Used by trainer.cpp and train_groups.cpp.
+// is allocated. Used by job.cpp and job_groups.cpp.
 #pragma once
 #include <cstdint>
 #include <string>

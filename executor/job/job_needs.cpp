@@ -46,30 +46,30 @@ bool has_copies(const Schedule& plan) {
 }
 
 // Returns true if the stages of a job update one by one, and a run may have any number of steps.
-bool updates_one_by_one(const TrainPlan& job) {
+bool updates_one_by_one(const JobPlan& job) {
   return job.asynchronous && run_grain(job.over_steps(least_steps(job.one_step))) == 1;
 }
 
-std::string without_sums(const TrainPlan& job) {
+std::string without_sums(const JobPlan& job) {
   if (job.how.averages()) return "the pipelines average weights";
   if (job.how.has_servers()) return "the pipelines share weights over servers";
   return holds(job.lowered, Kind::ReduceGrad) ? "" : "each stage has one copy";
 }
 
-std::string tie_of(const TrainPlan& job) {
+std::string tie_of(const JobPlan& job) {
   if (job.how.tied.empty()) return "";
   const StagePair& tie = job.how.tied.front();
   return fmt::format("stages {} and {} share one", tie.first, tie.second);
 }
 
-std::string table_on_servers(const TrainPlan& job) {
+std::string table_on_servers(const JobPlan& job) {
   if (job.tables.empty()) return "";
   const auto parameter = static_cast<std::size_t>(job.tables.front().parameter);
   return fmt::format("table '{}' is on parameter servers", job.graph.parameters[parameter].name);
 }
 
 // Returns what the job has in place of the trait; empty if it has the trait.
-std::string lack_of(const TrainPlan& job, Trait trait) {
+std::string lack_of(const JobPlan& job, Trait trait) {
   const std::string& method = job.one_step.method;
   const OptimizerConfig& optimizer = job.optimizer;
   const auto unless = [](bool has, std::string lack) { return has ? std::string() : lack; };
@@ -109,7 +109,7 @@ std::string lack_of(const TrainPlan& job, Trait trait) {
 
 }  // namespace
 
-void check_needs(const TrainPlan& job, const Feature& feature) {
+void check_needs(const JobPlan& job, const Feature& feature) {
   for (const Need& need : feature.needs) {
     const std::string lack = lack_of(job, need.trait);
     require(lack.empty(), "{} needs {}, but {}. {}.", feature.name, description(need.trait), lack,

@@ -1,7 +1,7 @@
 // Planning happens in this order: passes on the graph (fusion, layout, precision), the cut into
 // stages, the rows of the method, lowering, verification, K-FAC's work, compilation of this
 // worker's stages, and the memory check. The needs of all features are checked here (job_needs.h),
-// so that `Trainer::check` finds all errors without links.
+// so that `check_job` finds all errors without links.
 //
 // A partition with a memory limit calls make_plan recursively: it tries cuts, and asks for the
 // memory of each worker under each of them (cuts.h).
@@ -34,7 +34,7 @@
 namespace hetu {
 namespace {
 
-void check_sizes(const TrainerOptions& o, int workers) {
+void check_sizes(const JobOptions& o, int workers) {
   require(
       o.replicas.empty() || (static_cast<int>(o.replicas.size()) == o.stages && o.pipelines == 1),
       "{} numbers of replicas for {} stages in {} pipelines: one number per stage wanted, in 1 "
@@ -47,7 +47,7 @@ void check_sizes(const TrainerOptions& o, int workers) {
   check_training_options(o);
 }
 
-Lowering lowering_of(const TrainPlan& job) {
+Lowering lowering_of(const JobPlan& job) {
   const std::vector<int>& first_block = job.options.first_block;
   Lowering how;
   how.pipelines = job.linked;
@@ -63,8 +63,8 @@ Lowering lowering_of(const TrainPlan& job) {
 
 // Returns every feature of the job that needs something of the rest of it, but those that need the
 // lowered plan.
-std::vector<Feature> features_of(const TrainPlan& job) {
-  const TrainerOptions& o = job.options;
+std::vector<Feature> features_of(const JobPlan& job) {
+  const JobOptions& o = job.options;
   std::vector<Feature> all = {sharing_needs(job), loss_scale_needs(o.dtype),
                               state_dtype_needs(o.state_dtype), table_needs(job)};
   if (has_factors(job.graph)) all.push_back(kfac_needs());
@@ -84,9 +84,9 @@ void check_updates(const Schedule& plan, const VerifyReport& report) {
 }
 
 // Makes the plan up to and including its verification.
-VerifyReport plan_schedule(TrainPlan& job) {
+VerifyReport plan_schedule(JobPlan& job) {
   job.one_step = job.computes(1);
-  const TrainerOptions& o = job.options;
+  const JobOptions& o = job.options;
   if (o.plan) verify(job.one_step);  // as given: messages then count steps in the user's own rows
   job.asynchronous = is_asynchronous(job.one_step);
   cut_stages(job.graph, job.pipeline, model_stages(job.one_step), job.options);
@@ -108,15 +108,15 @@ VerifyReport plan_schedule(TrainPlan& job) {
   return proved.report;
 }
 
-int send_slots(const TrainPlan& job) {
+int send_slots(const JobPlan& job) {
   std::vector<Costs> costs;
   if (!job.asynchronous) costs = {Costs(), flop_costs(job.graph, model_stages(job.lowered))};
   return send_slots_for(job.lowered, costs);
 }
 
-CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
+CompileOptions compile_options(const JobPlan& job, const StageNeeds& needs,
                                const StageSlots& slots) {
-  const TrainerOptions& o = job.options;
+  const JobOptions& o = job.options;
   CompileOptions compile;
   compile.first_block = o.first_block;
   compile.micro_batch = o.batch_size / o.micro_batches;
@@ -156,14 +156,14 @@ void add_averages(const Averaging& averaging, DType states, MemoryPlan& memory) 
   if (averaging.apart) memory.averages += memory.weights + memory.buffers;
 }
 
-void add_shared(const TrainPlan& job, MemoryPlan& memory) {
+void add_shared(const JobPlan& job, MemoryPlan& memory) {
   std::optional<int> there;
   if (updates_at_servers(job.lowered)) there = optimizer_states(job.optimizer.kind);
   memory.averages += shared_bytes(
       memory.weights, lies_in_pieces(job.graph, segments_of(job.graph, job.options)), there);
 }
 
-void add_field(TrainPlan& job, const StageFeed& feed, std::int64_t micro_batch) {
+void add_field(JobPlan& job, const StageFeed& feed, std::int64_t micro_batch) {
   for (const FeedSpec& known : job.fields)
     if (known.name == feed.field) return;
   const Shape& shape = feed.type.shape;
@@ -175,7 +175,7 @@ void add_field(TrainPlan& job, const StageFeed& feed, std::int64_t micro_batch) 
 
 // Compiles the stages of this worker, indexed by placement. Entries of other workers' placements
 // stay null.
-void compile_stages(TrainPlan& job, const VerifyReport& report) {
+void compile_stages(JobPlan& job, const VerifyReport& report) {
   const int sends = send_slots(job);
   if (job.asynchronous) check_updates(job.lowered, report);
   const std::vector<StageSlots> slots = stage_slots(job.lowered, job.row);
@@ -205,7 +205,7 @@ void compile_stages(TrainPlan& job, const VerifyReport& report) {
 // Adds memory for the fields of the next step, on devices to which fields are uploaded. Leaves it
 // out if it would exceed the limit. Asynchronous plans need none, because their steps are fed while
 // others run.
-void add_ahead(TrainPlan& job) {
+void add_ahead(JobPlan& job) {
   if (job.asynchronous || !backend(job.options.device).uploads) return;
   WorkerMemory with = job.memory;
   auto stage = with.stages.begin();
@@ -224,7 +224,7 @@ void add_ahead(TrainPlan& job) {
     if (plan) plan->memory = (stage++)->second;
 }
 
-void check_memory(const TrainPlan& job) {
+void check_memory(const JobPlan& job) {
   const std::int64_t limit = job.options.limit_bytes;
   if (limit == 0 || job.memory.peak() <= limit) return;
   fail(Code::InvalidArgument,
@@ -235,7 +235,7 @@ void check_memory(const TrainPlan& job) {
        to_string(job.memory));
 }
 
-int micro_ids_of(const TrainPlan& job, const VerifyReport& report) {
+int micro_ids_of(const JobPlan& job, const VerifyReport& report) {
   int ids = job.options.micro_batches * (job.lowered.half_micros ? 2 : 1);
   if (!job.asynchronous) return ids;
   for (const StageNeeds& needs : report.stages)
@@ -245,8 +245,8 @@ int micro_ids_of(const TrainPlan& job, const VerifyReport& report) {
 
 }  // namespace
 
-TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
-                    const TrainerOptions& options, const WorkerIndex& index) {
+JobPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer, const JobOptions& options,
+                  const WorkerIndex& index) {
   check_optimizer(optimizer);
   require(
       !optimizer.lazy_rows || !options.dense_tables,
@@ -258,7 +258,7 @@ TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
   const ScopedThreadCount counted(options.threads);
   const bool apart = options.averaging && options.averaging->apart;
   const int width = width_of(options);
-  TrainPlan job;
+  JobPlan job;
   job.graph = with_windows(graph, options.batch_size, job.tables);
   const bool best = options.kernels == KernelChoice::Best, fuses = best && options.fuse == "on";
   // Kernels that emulate a narrow type compute in float32 and round only their outputs, so a fused
@@ -269,8 +269,8 @@ TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
   job.graph = in_precision(job.graph, options.dtype, options.device);
   if (fuses) job.graph = fuse_bias_grad(job.graph);
   job.optimizer = optimizer;
-  job.options = partitioned(job.graph, options, [&](const TrainerOptions& cut, int worker) {
-    const TrainPlan plan = make_plan(graph, optimizer, cut, {worker, index.workers});
+  job.options = partitioned(job.graph, options, [&](const JobOptions& cut, int worker) {
+    const JobPlan plan = make_plan(graph, optimizer, cut, {worker, index.workers});
     return PlannedNeed{plan.stage(), plan.memory.peak()};
   });
   job.worker = index.worker;

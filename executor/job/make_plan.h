@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "executor/job/train_plan.h"
+#include "executor/job/job_plan.h"
 
 namespace hetu {
 
@@ -10,8 +10,8 @@ namespace hetu {
 /// Exception: the size of kernel scratch, if options.threads leaves the number of threads to
 /// OpenMP. Throws InvalidArgument (sizes, stragglers or averages that do not fit the job, a plan
 /// over the memory limit), Unsupported and Plan.
-TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
-                    const TrainerOptions& options, const WorkerIndex& index);
+JobPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer, const JobOptions& options,
+                  const WorkerIndex& index);
 
 /// Returns the first block of each of `stages` stages such that the most expensive stage is as
 /// cheap as possible, by FLOPs of forward and backward. Throws InvalidArgument if the model has

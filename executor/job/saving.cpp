@@ -5,13 +5,13 @@
 
 namespace hetu {
 
-void save_model(Trainer& trainer, comm::Transport& transport, const Graph& graph,
-                const std::string& folder, const std::vector<std::string>& fetches) {
-  const Graph model = model_of(graph, fetches);
-  const TrainerOptions& o = trainer.options();
-  in_one_pipeline(trainer, [&](const std::string& saver) {
-    save_model({.folder = folder, .saver = saver, .job = env().job}, trainer.step(), model,
-               o.batch_size / o.micro_batches, trainer.save_parts(), transport);
+void save_model(Job& job, const std::string& folder, const std::vector<std::string>& fetches) {
+  const auto whole = job.lock();
+  const Graph model = model_of(job.given_graph(), fetches);
+  const JobOptions& o = job.plan().options;
+  in_one_pipeline(job, [&](const std::string& saver) {
+    save_model({.folder = folder, .saver = saver, .job = env().job}, job.step(), model,
+               o.batch_size / o.micro_batches, job.save_parts(), job.transport());
   });
 }
 

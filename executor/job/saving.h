@@ -4,26 +4,26 @@
 #include <vector>
 
 #include "base/error.h"
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 
 namespace hetu {
 
-/// Settles the trainer and calls write(saver) in all workers of the pipeline that writes. `saver`
+/// Settles the job and calls write(saver) in all workers of the pipeline that writes. `saver`
 /// is a suffix that distinguishes pipelines that might write the same file. If pipelines can't be
 /// lost, calls write in all workers of all pipelines, with an empty suffix. Collective: every
 /// worker calls this function.
 template <class Write>
-void in_one_pipeline(Trainer& trainer, const Write& write) {
-  trainer.settle();
-  Membership* const members = trainer.membership();
+void in_one_pipeline(Job& job, const Write& write) {
+  job.settle();
+  Membership* const members = job.membership();
   if (members == nullptr || !members->may_lose()) return write(std::string());
-  members->in_one_pipeline([&] { write(fmt::format("-{}", trainer.pipeline())); });
+  members->in_one_pipeline([&] { write(fmt::format("-{}", job.plan().pipeline)); });
 }
 
-/// Saves the part of `graph` that predicts these fetches, and its weights, for Predictor. The
-/// trainer must have been made from `graph`. Every worker calls it. Throws as model_of and
-/// save_model.
-void save_model(Trainer& trainer, comm::Transport& transport, const Graph& graph,
-                const std::string& folder, const std::vector<std::string>& fetches);
+/// Saves the part of the job's graph that predicts these fetches, and its weights, for Predictor
+/// (executor/predict/predictor.h). Every worker calls it, and `folder` must be visible to all of
+/// them. Replaces a model in the folder, whatever its step. Throws as model_of and save_model (Io,
+/// also if the folder holds checkpoints of a training).
+void save_model(Job& job, const std::string& folder, const std::vector<std::string>& fetches);
 
 }  // namespace hetu

@@ -24,7 +24,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 #include "net/transport/gather.h"
 #include "net/transport/tag_kinds.h"
 
@@ -244,16 +244,15 @@ std::string text_of(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-Readers::Readers(const Trainer& trainer, comm::Transport& links,
-                 const std::vector<std::string>& single)
-    : links_(links), pipeline_(trainer.pipeline()) {
+Readers::Readers(const Job& job, const std::vector<std::string>& single)
+    : links_(job.transport()), pipeline_(job.plan().pipeline) {
   std::vector<std::string> own;
-  for (const FeedSpec& field : trainer.fields()) own.push_back(field.name);
+  for (const FeedSpec& field : job.plan().fields) own.push_back(field.name);
   const auto what = [] { return std::string("the fields that each worker reads"); };
   const auto gather = [&](const std::string& mine, int part) {
-    return gather_texts(mine, links, {comm::make_tag(kRowsTag, 0, 0, 1 + part, 0), what});
+    return gather_texts(mine, links_, {comm::make_tag(kRowsTag, 0, 0, 1 + part, 0), what});
   };
-  const auto mine = fmt::format("{} {}", pipeline_, trainer.stage());
+  const auto mine = fmt::format("{} {}", pipeline_, job.plan().stage());
   const std::vector<std::string> places = gather(mine, 0), fields = gather(text_of(own), 1),
                                  singles = gather(text_of(single), 2);
   const auto add = [&](int worker, int pipeline, int stage, const std::string& lines) {
@@ -262,7 +261,7 @@ Readers::Readers(const Trainer& trainer, comm::Transport& links,
     for (std::string line; std::getline(in, line);) reader.fields.push_back(line);
     if (!reader.fields.empty()) readers_.push_back(std::move(reader));
   };
-  for (int w = 0; w < links.workers(); ++w) {
+  for (int w = 0; w < links_.workers(); ++w) {
     std::istringstream place(places[w]);
     int pipeline = 0, stage = 0;
     place >> pipeline >> stage;
@@ -273,8 +272,8 @@ Readers::Readers(const Trainer& trainer, comm::Transport& links,
   std::stable_sort(readers_.begin(), readers_.end(), [](const Reader& a, const Reader& b) {
     return std::tie(a.stage, a.worker) < std::tie(b.stage, b.worker);
   });
-  for (int w = 0; w < links.workers(); ++w)
-    for (int d = 0; d < trainer.options().pipelines; ++d) add(w, d, kSingle, singles[w]);
+  for (int w = 0; w < links_.workers(); ++w)
+    for (int d = 0; d < job.plan().options.pipelines; ++d) add(w, d, kSingle, singles[w]);
 }
 
 ReaderSet Readers::open(bool apart, bool compared, const std::vector<std::string>& fields) {

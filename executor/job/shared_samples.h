@@ -13,7 +13,7 @@
 
 namespace hetu {
 
-class Trainer;
+class Job;
 
 /// The readers of one set of samples, and the fields that each of them reads.
 struct ReaderSet {
@@ -36,8 +36,7 @@ class Readers {
  public:
   /// `single`: fields that the single process of CompareSingle reads on this worker; empty
   /// elsewhere.
-  Readers(const Trainer& trainer, comm::Transport& links,
-          const std::vector<std::string>& single = {});
+  explicit Readers(const Job& job, const std::vector<std::string>& single = {});
 
   /// Returns the readers of a set that is opened now. `apart`: each pipeline reads its own samples,
   /// at its own pace. `compared`: the single process also reads the set, each pipeline's slice

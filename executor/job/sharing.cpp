@@ -9,13 +9,13 @@ namespace {
 
 constexpr const char* kUntie = "Untie it (\"tie_word_embeddings\": false), or use one stage";
 
-const char* averaging_name(const TrainerOptions& o) {
+const char* averaging_name(const JobOptions& o) {
   return groups::method_name(o.averaging->policy.method);
 }
 
 // Returns the needs of each strategy.
 struct NeedsOf {
-  const TrainPlan& job;
+  const JobPlan& job;
 
   Feature operator()(const GradientSums&) const { return {}; }
 
@@ -42,7 +42,7 @@ struct NeedsOf {
 
 }  // namespace
 
-Sharing sharing_of(const TrainerOptions& o, bool has_tables) {
+Sharing sharing_of(const JobOptions& o, bool has_tables) {
   const bool servers = o.servers && (!has_tables || wants_servers(o));
   require(
       servers || o.staleness == 0,
@@ -60,9 +60,9 @@ Sharing sharing_of(const TrainerOptions& o, bool has_tables) {
   return GradientSums{};
 }
 
-Feature sharing_needs(const TrainPlan& job) { return std::visit(NeedsOf{job}, job.how.sharing); }
+Feature sharing_needs(const JobPlan& job) { return std::visit(NeedsOf{job}, job.how.sharing); }
 
-Feature wire_needs(const TrainPlan& job) {
+Feature wire_needs(const JobPlan& job) {
   const std::string& wire = job.options.wire;
   if (wire == "float32") return {};
   return {"--wire " + wire,

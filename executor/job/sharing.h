@@ -2,7 +2,7 @@
 // and what each needs of the job (feature.h). Used by make_plan.
 #pragma once
 #include "executor/job/feature.h"
-#include "executor/job/train_plan.h"
+#include "executor/job/job_plan.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {
@@ -10,12 +10,12 @@ namespace hetu {
 /// Returns the strategy of the options. `has_tables`: embedding tables are on servers, which is no
 /// strategy of its own. Throws InvalidArgument for options of several strategies, and for options
 /// that the strategy does not have.
-Sharing sharing_of(const TrainerOptions& options, bool has_tables);
+Sharing sharing_of(const JobOptions& options, bool has_tables);
 
 /// Returns the needs of the job's strategy.
-Feature sharing_needs(const TrainPlan& job);
+Feature sharing_needs(const JobPlan& job);
 
 /// Returns the needs of `--wire`, the dtype in which gradient sums travel.
-Feature wire_needs(const TrainPlan& job);
+Feature wire_needs(const JobPlan& job);
 
 }  // namespace hetu

@@ -15,13 +15,13 @@ void refuse_cache(ps::CacheOptions given, const char* why) {
             flag_of(field), why);
 }
 
-const std::string& table_name(const TrainPlan& job) {
+const std::string& table_name(const JobPlan& job) {
   return job.graph.parameters[static_cast<std::size_t>(job.tables[0].parameter)].name;
 }
 
 }  // namespace
 
-Feature table_needs(const TrainPlan& job) {
+Feature table_needs(const JobPlan& job) {
   if (job.tables.empty()) return {};
   const char* const methods = "Choose dp, gpipe or 1f1b, or keep the table on the workers";
   return {fmt::format("table '{}' on parameter servers", table_name(job)),
@@ -33,8 +33,8 @@ Feature table_needs(const TrainPlan& job) {
            {Trait::NoClipping, "Leave clip_norm out, or keep the table on the workers"}}};
 }
 
-void check_tables(const TrainPlan& job) {
-  const TrainerOptions& o = job.options;
+void check_tables(const JobPlan& job) {
+  const JobOptions& o = job.options;
   if (job.tables.empty())
     return refuse_cache(o.cache,
                         "needs a model with embedding tables on parameter servers, and this model "

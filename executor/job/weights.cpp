@@ -1,6 +1,7 @@
 #include "executor/job/weights.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "base/checksum.h"
 #include "base/error.h"
@@ -38,66 +39,62 @@ std::vector<StateTensor> chosen(std::vector<StateTensor> all,
   return all;
 }
 
-void check_step(const Trainer& trainer) {
-  require(trainer.step() > 0, "gradients: no step has been run yet");
-  trainer.check_drained("reading gradients");
+void check_step(const Job& job) {
+  require(job.step() > 0, "gradients: no step has been run yet");
+  job.check_drained("reading gradients");
 }
 
 }  // namespace
 
-TensorsByName weights_of(Trainer& trainer, const std::vector<std::string>& names,
-                         comm::Transport& transport) {
-  for (const std::string& name : names) shape_of(trainer.graph(), name, "weights");
-  trainer.check_drained("reading weights");
+TensorsByName weights_of(Job& job, const std::vector<std::string>& names) {
+  for (const std::string& name : names) shape_of(job.plan().graph, name, "weights");
+  job.check_drained("reading weights");
   TensorsByName out;
-  trainer.with_mean_buffers([&] {
+  job.with_mean_buffers([&] {
     std::vector<StateTensor> mine;
-    for (const SavePart& part : trainer.save_parts())
+    for (const SavePart& part : job.save_parts())
       for (const StateTensor& t : part.tensors)
         if (t.state.empty() && !t.blocks) mine.push_back(t);
-    out = gather_tensors(chosen(std::move(mine), names), names, transport);
+    out = gather_tensors(chosen(std::move(mine), names), names, job.transport());
   });
   return out;
 }
 
-TensorsByName gradients_of(const Trainer& trainer, const std::vector<std::string>& names,
-                           comm::Transport& transport) {
-  for (const std::string& name : names) shape_of(trainer.graph(), name, "gradients");
-  const auto whole = trainer.lock();
-  check_step(trainer);
-  TensorsByName out = gather_tensors(chosen(trainer.gradient_parts(), names), names, transport);
+TensorsByName gradients_of(const Job& job, const std::vector<std::string>& names) {
+  for (const std::string& name : names) shape_of(job.plan().graph, name, "gradients");
+  const auto whole = job.lock();
+  check_step(job);
+  TensorsByName out = gather_tensors(chosen(job.gradient_parts(), names), names, job.transport());
   // With float16, the stored sums are multiplied by the loss scale.
-  const auto scale = static_cast<float>(trainer.gradient_scale());
+  const auto scale = static_cast<float>(job.gradient_scale());
   for (auto& [name, tensor] : out)
     for (float& value : tensor.values) value /= scale;
   return out;
 }
 
-std::map<std::string, double> gradient_norms_of(const Trainer& trainer,
-                                                comm::Transport& transport) {
-  check_step(trainer);
-  std::map<std::string, double> out = gather_norms(trainer.gradient_parts(), transport);
-  for (auto& [name, norm] : out) norm /= trainer.gradient_scale();
+std::map<std::string, double> gradient_norms_of(const Job& job) {
+  check_step(job);
+  std::map<std::string, double> out = gather_norms(job.gradient_parts(), job.transport());
+  for (auto& [name, norm] : out) norm /= job.gradient_scale();
   return out;
 }
 
-void set_weights(const std::vector<Trainer*>& trainers, const TensorsByName& values,
-                 comm::Transport& transport) {
-  const Trainer& first = *trainers.front();
-  const auto whole = first.lock();
-  first.check_drained("set_weights");
+void set_weights(Job& job, const TensorsByName& values) {
+  const auto whole = job.lock();
+  job.check_drained("set_weights");
   std::string given;
   for (const auto& [name, tensor] : values) {
-    const Shape shape = shape_of(first.graph(), name, "set_weights");
+    const Shape shape = shape_of(job.plan().graph, name, "set_weights");
     require(shape == tensor.shape, "set_weights: '{}' has shape {}, got {}", name, to_string(shape),
             to_string(tensor.shape));
     // Workers compare checksums, not values, to find out whether all were given the same.
     const std::uint32_t sum = crc32c(tensor.values.data(), tensor.values.size() * sizeof(float));
     given += fmt::format("{}'{}' ({})", given.empty() ? "" : ", ", name, crc_text(sum));
   }
-  check_alike(given.empty() ? "nothing" : given, "set_weights", transport);
-  for (const Trainer* trainer : trainers) {
-    for (const StateTensor& t : trainer->state()) {
+  check_alike(given.empty() ? "nothing" : given, "set_weights", job.transport());
+  for (const Job* one : std::initializer_list<const Job*>{&job, job.twin()}) {
+    if (one == nullptr) continue;
+    for (const StateTensor& t : one->state()) {
       const auto at = values.find(t.name);
       if (t.state.empty() && at != values.end()) t.values.write(at->second.values.data());
     }

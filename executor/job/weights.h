@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 #include "executor/state/gather_tensors.h"
 
 namespace hetu {
@@ -14,22 +14,19 @@ namespace hetu {
 /// tables on servers. `names` selects tensors; empty means all. Collective: every worker calls it
 /// and receives all values. Throws InvalidArgument in the middle of a run without a flush, for a
 /// name that the model does not have, and for a table on servers.
-TensorsByName weights_of(Trainer& trainer, const std::vector<std::string>& names,
-                         comm::Transport& transport);
+TensorsByName weights_of(Job& job, const std::vector<std::string>& names);
 
 /// As weights_of, for the gradient sums of the last step, before clipping. Also throws
 /// InvalidArgument if no step was done.
-TensorsByName gradients_of(const Trainer& trainer, const std::vector<std::string>& names,
-                           comm::Transport& transport);
+TensorsByName gradients_of(const Job& job, const std::vector<std::string>& names);
 
 /// Returns the Euclidean norms of these gradients. Only norms are sent.
-std::map<std::string, double> gradient_norms_of(const Trainer& trainer, comm::Transport& transport);
+std::map<std::string, double> gradient_norms_of(const Job& job);
 
 /// Replaces the values of weights and buffers. Every worker passes the same values and takes those
 /// that its stages hold. Optimizer states and the step are unchanged. Throws InvalidArgument,
 /// before anything has changed, as weights_of, for shapes that differ (both are named), and if
-/// workers pass different values. All `trainers` of this worker take the values.
-void set_weights(const std::vector<Trainer*>& trainers, const TensorsByName& values,
-                 comm::Transport& transport);
+/// workers pass different values. The job's twin takes the values, too.
+void set_weights(Job& job, const TensorsByName& values);
 
 }  // namespace hetu

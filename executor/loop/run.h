@@ -1,6 +1,6 @@
 // A run of a plan, from one drained pipeline to the next. For a synchronous plan a run is one step.
 // For an asynchronous plan it has many steps: the pipeline is filled once and drained once. Each
-// worker has one Run, driven by Trainer and by `hetu rehearse`; it knows no method.
+// worker has one Run, driven by Job and by `hetu rehearse`; it knows no method.
 #pragma once
 #include <deque>
 #include <map>

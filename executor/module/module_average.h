@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "executor/device/device.h"
-#include "executor/job/train_options.h"
+#include "executor/job/job_options.h"
 #include "executor/sync/averager.h"
 #include "executor/sync/membership.h"
 #include "net/transport/transport.h"

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "executor/compile/row.h"
+#include "executor/job/job_plan.h"
 #include "executor/job/run_trace.h"
-#include "executor/job/train_plan.h"
 #include "executor/sync/strategies.h"
 #include "net/transport/gather.h"
 #include "net/transport/tag_kinds.h"

@@ -18,7 +18,7 @@ namespace hetu {
 struct PulledWave {
   int pipeline = 0;
   int part = 0;  ///< SharedPart::number
-  /// Counted since the trainer was created; the last wave of a run occurs twice.
+  /// Counted since the job was created; the last wave of a run occurs twice.
   std::int64_t wave = 0;
   const std::vector<std::int64_t>& pushes;  ///< see ps::Pulled
 };

@@ -50,47 +50,27 @@ nb::dict result_dict(StepResult r) {
   return out;
 }
 
-// One worker's training job for Python. With compare_single it also holds a second trainer that
-// takes the same steps in one process.
-struct Job {
-  Job(const Graph& model, const OptimizerConfig& optimizer, const TrainerOptions& options,
-      comm::Transport& links)
-      : graph(model), transport(links), trainer(model, optimizer, options, links) {}
+// Returns nullopt after the last row if the loader gives every row once.
+std::optional<StepResult> validate(Job& job, Loader* loader, const ValidateOptions& how,
+                                   bool once) {
+  if (loader != nullptr)
+    require(loader->gives_every_row_once() == once,
+            "expected a loader that {} every row once; Data.loader makes one with Data._options",
+            once ? "gives" : "does not give");
+  if (once) return job.validate_rows(loader, how);
+  return job.validate(loader, how);
+}
 
-  StepResult train(Loader* loader) { return trainer.train(loader); }
-
-  // Returns nullopt after the last row if the loader gives every row once.
-  std::optional<StepResult> validate(Loader* loader, const ValidateOptions& how, bool once) {
-    if (loader)
-      require(loader->gives_every_row_once() == once,
-              "expected a loader that {} every row once; Data.loader makes one with Data._options",
-              once ? "gives" : "does not give");
-    if (once) return trainer.validate_rows(loader, how);
-    return trainer.validate(loader, how);
-  }
-
-  std::optional<StepResult> next(Loader* loader, const std::vector<Loader*>& of_all) {
-    const auto whole = trainer.lock();
-    if (compare && !std::exchange(begun, true)) compare->begin();
-    std::optional<StepResult> result = trainer.next(loader);
-    if (compare && result) compare->check(*result, {of_all.begin(), of_all.end()});
-    return result;
-  }
-
-  // Calls a function for each trainer here: the run's, and that of the single process if there is
-  // one.
-  template <class Function>
-  void each(const Function& function) {
-    function(trainer);
-    if (compare && compare->single() != nullptr) function(*compare->single());
-  }
-
-  Graph graph;
-  comm::Transport& transport;
-  Trainer trainer;
-  std::unique_ptr<CompareSingle> compare;
-  bool begun = false;
-};
+// `compare`: the comparison with a single process, which then repeats the step on the batches of
+// all pipelines; null if there is none.
+std::optional<StepResult> next(Job& job, Loader* loader, CompareSingle* compare,
+                               const std::vector<Loader*>& of_all) {
+  const auto whole = job.lock();
+  if (compare != nullptr) compare->begin();
+  std::optional<StepResult> result = job.next(loader);
+  if (compare != nullptr && result) compare->check(*result, {of_all.begin(), of_all.end()});
+  return result;
+}
 
 // Returns the tensor itself if it is float32 in host memory, or else a read-only copy.
 nb::object array_of(const Job& job, const StateTensor& t) {
@@ -112,17 +92,17 @@ nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {
 // it may have died.
 void save(Job& job, const std::string& folder, const std::function<std::string()>& run_json,
           int keep) {
-  const auto whole = job.trainer.lock();
-  in_one_pipeline(job.trainer, [&](const std::string& saver) {
+  const auto whole = job.lock();
+  in_one_pipeline(job, [&](const std::string& saver) {
     const SavePlace place = {.folder = folder, .keep = keep, .saver = saver, .job = env().job};
-    save_checkpoint(place, job.trainer.step(), run_json(), job.trainer.save_parts(), job.transport);
+    save_checkpoint(place, job.step(), run_json(), job.save_parts(), job.transport());
   });
 }
 
 // Returns the pipelines that have left the job, and what was lost with them.
 nb::list losses(Job& job) {
   nb::list out;
-  const Membership* const members = job.trainer.membership();
+  const Membership* const members = job.membership();
   if (members == nullptr) return out;
   for (const ps::Lost& lost : members->losses()) {
     nb::dict one;
@@ -137,7 +117,7 @@ nb::list losses(Job& job) {
 
 nb::dict counters_of(const Job& job) {
   nb::dict out;
-  for (const auto& [name, c] : job.trainer.table_counters()) {
+  for (const auto& [name, c] : job.table_counters()) {
     nb::dict one;
     c.each([&](const char* what, std::int64_t count) { one[what] = count; });
     out[name.c_str()] = one;
@@ -148,10 +128,10 @@ nb::dict counters_of(const Job& job) {
 void load(Job& job, const std::string& folder) {
   const Manifest manifest = read_manifest(folder);
   std::vector<std::string> known;
-  for (const Parameter& p : job.trainer.graph().parameters) known.push_back(p.name);
-  for (const StateBuffer& b : job.trainer.graph().buffers) known.push_back(b.name);
+  for (const Parameter& p : job.plan().graph.parameters) known.push_back(p.name);
+  for (const StateBuffer& b : job.plan().graph.buffers) known.push_back(b.name);
   check_parameter_names(manifest, known);
-  job.each([&](Trainer& trainer) { trainer.load(manifest); });
+  job.load(manifest);
 }
 
 nb::list names_of(const std::vector<FeedSpec>& fields) {
@@ -166,12 +146,12 @@ using JobClass = nb::class_<Job>;
 void bind_steps(JobClass& job) {
   job.def(
          "__init__",
-         [](Job* self, const Graph& graph, const nb::dict& optimizer, const TrainerOptions& options,
+         [](Job* self, const Graph& graph, const nb::dict& optimizer, const JobOptions& options,
             comm::Transport& links) {
            const OptimizerConfig config = optimizer_of(optimizer);
            // A copy, because other threads of Python may change the object.
            // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
-           const TrainerOptions how = with_servers(graph, options);
+           const JobOptions how = with_servers(graph, options);
            // The workers may be threads, and they wait for each other in the constructor.
            nb::gil_scoped_release free;
            new (self) Job(graph, config, how, links);
@@ -195,7 +175,7 @@ void bind_steps(JobClass& job) {
             std::optional<StepResult> r;
             {
               nb::gil_scoped_release free;
-              r = j.validate(loader, {fetches, std::nullopt, asks_to_stop}, once);
+              r = validate(j, loader, {fetches, std::nullopt, asks_to_stop}, once);
             }
             if (!r) return nb::none();
             return result_dict(*std::move(r));
@@ -206,87 +186,76 @@ void bind_steps(JobClass& job) {
           "gives every row once, and None follows the last row. `asks_to_stop`: the result of "
           "every worker has stop_asked.")
       .def(
-          "begin_run", [](Job& j, std::int64_t steps) { j.trainer.begin_run(steps); },
+          "begin_run", [](Job& j, std::int64_t steps) { j.begin_run(steps); },
           nb::call_guard<nb::gil_scoped_release>(),
           "Starts a run with this number of steps. next() returns their results.")
       .def(
           "next",
-          [](Job& j, Loader* loader, const std::vector<Loader*>& of_all) -> nb::object {
+          [](Job& j, Loader* loader, CompareSingle* compare,
+             const std::vector<Loader*>& of_all) -> nb::object {
             std::optional<StepResult> r;
             {
               nb::gil_scoped_release free;
-              r = j.next(loader, of_all);
+              r = next(j, loader, compare, of_all);
             }
             if (!r) return nb::none();
             return result_dict(*std::move(r));
           },
-          nb::arg("loader").none(), nb::arg("of_all") = std::vector<Loader*>(),
-          "Returns the result of the next step of the run, or None after the last step. `of_all`: "
-          "loaders of all pipelines, on the worker that compares.");
+          nb::arg("loader").none(), nb::arg("compare").none() = nb::none(),
+          nb::arg("of_all") = std::vector<Loader*>(),
+          "Returns the result of the next step of the run, or None after the last step. `compare`: "
+          "the comparison with a single process. `of_all`: loaders of all pipelines, on the worker "
+          "that compares.");
 }
 
 // Binds the properties of a job among pipelines that average weights.
 void bind_pipelines(JobClass& job) {
-  job.def_prop_ro("averages", [](Job& j) { return j.trainer.averager() != nullptr; })
+  job.def_prop_ro("averages", [](Job& j) { return j.averager() != nullptr; })
       .def_prop_ro(
-          "in_first_pipeline", [](const Job& j) { return j.trainer.in_first_pipeline(); },
+          "in_first_pipeline", [](const Job& j) { return j.in_first_pipeline(); },
           "True in the pipeline that logs. If that pipeline fails, another pipeline logs.")
       .def_prop_ro(
           "may_lose",
-          [](Job& j) {
-            return j.trainer.membership() != nullptr && j.trainer.membership()->may_lose();
-          },
+          [](Job& j) { return j.membership() != nullptr && j.membership()->may_lose(); },
           "True if the job continues without a pipeline that fails.")
       .def_prop_ro(
-          "living", [](Job& j) { return j.trainer.membership()->living(); },
+          "living", [](Job& j) { return j.membership()->living(); },
           "The pipelines that took part in the last step together.")
       .def_prop_ro("losses", &losses)
       .def(
           "exchange",
-          [](Job& j, const std::string& mine) { return j.trainer.membership()->exchange(mine); },
+          [](Job& j, const std::string& mine) { return j.membership()->exchange(mine); },
           nb::call_guard<nb::gil_scoped_release>(),
           "Returns the texts of this worker's copies in the living pipelines, by pipeline.")
       .def_prop_ro(
-          "is_reporter", [](const Job& j) { return j.trainer.is_reporter(); },
+          "is_reporter", [](const Job& j) { return j.is_reporter(); },
           "True in the worker that has its pipeline's results.")
       .def(
           "take_group_counts",
           [](Job& j) {
-            const GroupCounts counts = j.trainer.averager()->take_counts();
+            const GroupCounts counts = j.averager()->take_counts();
             return std::make_pair(counts.mean(), counts.by_size);
           },
           "Returns (mean group size, groups by size) since the last call.");
 }
 
-// Binds comparison, readers and tracing.
+// Binds readers and tracing.
 void bind_course(JobClass& job) {
   job.def(
-         "compare_single",
-         [](Job& j) {
-           j.compare = std::make_unique<CompareSingle>(j.graph, j.trainer, j.transport);
-           const Trainer* single = j.compare->single();
-           return names_of(single != nullptr ? single->fields() : std::vector<FeedSpec>());
+         "readers",
+         [](const Job& j, const std::vector<std::string>& single) {
+           return std::make_unique<Readers>(j, single);
          },
-         "Compares every step of the runs with a single process. Returns the fields that the "
-         "single process reads, on worker 0.")
-      .def_prop_ro(
-          "compared", [](const Job& j) { return j.compare->summary(); },
-          "The result of the comparison, on worker 0.")
-      .def(
-          "readers",
-          [](const Job& j, const std::vector<std::string>& single) {
-            return std::make_unique<Readers>(j.trainer, j.transport, single);
-          },
-          nb::keep_alive<0, 1>(), nb::call_guard<nb::gil_scoped_release>(),
-          "Returns which workers of the job read which rows. Every worker calls it. `single`: "
-          "fields of the single process that the run is compared with, on worker 0.")
-      .def_prop_ro("asynchronous", [](const Job& j) { return j.trainer.is_asynchronous(); })
+         nb::keep_alive<0, 1>(), nb::call_guard<nb::gil_scoped_release>(),
+         "Returns which workers of the job read which rows. Every worker calls it. `single`: "
+         "fields of the single process that the run is compared with, on worker 0.")
+      .def_prop_ro("asynchronous", [](const Job& j) { return j.plan().asynchronous; })
       .def_prop_ro("table_counters", &counters_of,
                    "By table on servers that this worker uses: what it looked up and sent.")
-      .def("ask_to_stop", [](Job& j) { j.trainer.ask_to_stop(); })
-      .def("record", [](Job& j, bool on) { j.trainer.record(on); })
+      .def("ask_to_stop", [](Job& j) { j.ask_to_stop(); })
+      .def("record", [](Job& j, bool on) { j.record(on); })
       .def(
-          "write_trace", [](Job& j, const std::string& path) { j.trainer.write_trace(path); },
+          "write_trace", [](Job& j, const std::string& path) { j.write_trace(path); },
           nb::call_guard<nb::gil_scoped_release>());
 }
 
@@ -295,7 +264,7 @@ void bind_loss_scale(JobClass& job) {
   job.def(
          "loss_scale",
          [](const Job& j) -> nb::object {
-           const LossScale& scale = j.trainer.loss_scale();
+           const LossScale& scale = j.loss_scale();
            if (!scale.is_on() && scale.state().skipped == 0) return nb::none();
            nb::dict out;
            out["scale"] = scale.state().scale;
@@ -307,70 +276,57 @@ void bind_loss_scale(JobClass& job) {
       .def(
           "resume_loss_scale",
           [](Job& j, double scale, std::int64_t clean, std::int64_t skipped) {
-            j.each([&](Trainer& t) { t.resume_loss_scale({scale, clean, skipped}); });
+            j.resume_loss_scale({scale, clean, skipped});
           },
           nb::arg("scale"), nb::arg("clean"), nb::arg("skipped"))
       .def_prop_ro(
-          "scales_loss", [](const Job& j) { return j.trainer.loss_scale().is_on(); },
+          "scales_loss", [](const Job& j) { return j.loss_scale().is_on(); },
           "True if the job computes in float16.");
 }
 
 // Binds weights, checkpoints and other state.
 void bind_state(JobClass& job) {
   job.def(
-         "state", [](const Job& j) { return tensor_list(j, j.trainer.state()); },
+         "state", [](const Job& j) { return tensor_list(j, j.state()); },
          "(parameter, state, array, owner) of each tensor. The arrays are the worker's own memory: "
          "only read them.")
       .def(
-          "gradients", [](const Job& j) { return tensor_list(j, j.trainer.gradients()); },
+          "gradients", [](const Job& j) { return tensor_list(j, j.gradients()); },
           "The gradient sums of the last step, times gradient_scale, before clipping.")
       .def_prop_ro(
-          "gradient_scale", [](const Job& j) { return j.trainer.gradient_scale(); },
+          "gradient_scale", [](const Job& j) { return j.gradient_scale(); },
           "In float16, the loss scale of the last step; 1 for other dtypes.")
-      .def_prop_ro(
-          "trainers",
-          [](Job& j) {
-            std::vector<Trainer*> all;
-            j.each([&](Trainer& t) { all.push_back(&t); });
-            return all;
-          },
-          nb::rv_policy::reference_internal,
-          "The trainers of this worker: the run's, and the single process's if the run is compared "
-          "with one.")
       .def("save", &save, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "save_model",
           [](Job& j, const std::string& folder, const std::vector<std::string>& fetches) {
-            const auto whole = j.trainer.lock();
-            save_model(j.trainer, j.transport, j.graph, folder, fetches);
+            save_model(j, folder, fetches);
           },
           nb::call_guard<nb::gil_scoped_release>(),
           "Saves the graph that predicts these fetches, and its weights. Every worker calls it.")
       .def("load", &load, nb::call_guard<nb::gil_scoped_release>())
       .def(
-          "set_rate_factor",
-          [](Job& j, double factor) { j.each([&](Trainer& t) { t.set_rate_factor(factor); }); },
+          "set_rate_factor", [](Job& j, double factor) { j.set_rate_factor(factor); },
           "Multiplies the learning rate of later updates.")
-      .def("set_step",
-           [](Job& j, std::int64_t step) { j.each([&](Trainer& t) { t.set_step(step); }); })
-      .def_prop_ro("step", [](const Job& j) { return j.trainer.step(); })
-      .def_prop_ro("pipeline", [](const Job& j) { return j.trainer.pipeline(); })
-      .def_prop_ro("stage", [](const Job& j) { return j.trainer.stage(); })
-      .def_prop_ro("first_block", [](const Job& j) { return j.trainer.options().first_block; })
-      .def_prop_ro("cuts", [](const Job& j) { return j.trainer.options().cuts; })
-      .def_prop_ro("state_dtype", [](const Job& j) { return j.trainer.options().state_dtype; })
-      .def_prop_ro("memory", [](const Job& j) { return to_string(j.trainer.memory()); })
+      .def("set_step", [](Job& j, std::int64_t step) { j.set_step(step); })
+      .def_prop_ro("step", [](const Job& j) { return j.step(); })
+      .def_prop_ro("pipeline", [](const Job& j) { return j.plan().pipeline; })
+      .def_prop_ro("stage", [](const Job& j) { return j.plan().stage(); })
+      .def_prop_ro("first_block", [](const Job& j) { return j.plan().options.first_block; })
+      .def_prop_ro("cuts", [](const Job& j) { return j.plan().options.cuts; })
+      .def_prop_ro("state_dtype", [](const Job& j) { return j.plan().options.state_dtype; })
+      .def_prop_ro("memory", [](const Job& j) { return to_string(j.plan().memory); })
       .def_prop_ro(
           "activation_peaks",
           [](const Job& j) {
-            const ActivationPeak plan = j.trainer.planned_peak(), run = j.trainer.measured_peak();
+            const ActivationPeak plan = j.plan().planned_peak(), run = j.measured_peak();
             return nb::make_tuple(nb::make_tuple(plan.micros, plan.bytes),
                                   nb::make_tuple(run.micros, run.bytes));
           },
           "((micro-batches, bytes) that the plan keeps at once, (micro-batches, bytes) that were "
           "kept so far).")
-      .def_prop_ro("memory_peak", [](const Job& j) { return j.trainer.memory().peak(); })
-      .def_prop_ro("fields", [](const Job& j) { return names_of(j.trainer.fields()); });
+      .def_prop_ro("memory_peak", [](const Job& j) { return j.plan().memory.peak(); })
+      .def_prop_ro("fields", [](const Job& j) { return names_of(j.plan().fields); });
 }
 
 }  // namespace
@@ -382,6 +338,15 @@ void bind_executor(nb::module_& m) {
   bind_course(job);
   bind_loss_scale(job);
   bind_state(job);
+  nb::class_<CompareSingle>(m, "CompareSingle", "Compares each step of a job with one process.")
+      .def(
+          "__init__",
+          [](CompareSingle* self, Job& job) { new (self) CompareSingle(job.given_graph(), job); },
+          nb::keep_alive<1, 2>())
+      .def_prop_ro(
+          "fields", [](const CompareSingle& c) { return names_of(c.fields()); },
+          "The fields that the single process reads, on worker 0.")
+      .def_prop_ro("summary", &CompareSingle::summary, "The result, on worker 0.");
 }
 
 }  // namespace hetu

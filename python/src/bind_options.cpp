@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "executor/job/train_options.h"
+#include "executor/job/job_options.h"
 #include "executor/stage/optimizer.h"
 #include "pipeline/options/choose_options.h"
 #include "python/src/bindings.h"
@@ -50,7 +50,7 @@ std::vector<Table> tables() {
   std::vector<Table> all = {{"plan", with_plan},
                             {"choose", with<ChooseOptions>},
                             {"sizes", with<Sizes>},
-                            {"training", with<TrainerOptions>},
+                            {"training", with<JobOptions>},
                             {"averaging", with<Averaging>},
                             {"stragglers", with_injection},
                             {"slow", with<Slowdown>},

@@ -3,8 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "executor/job/train_tables.h"
-#include "executor/job/trainer.h"
+#include "executor/job/job_check.h"
+#include "executor/job/job_tables.h"
 #include "ops/curvature_times.h"
 #include "ops/registry.h"
 #include "python/src/bindings.h"
@@ -51,9 +51,9 @@ nb::dict memory_dict(int stage, const MemoryPlan& memory) {
   return row;
 }
 
-nb::list plan_memory(const Graph& graph, const nb::dict& optimizer, const TrainerOptions& options) {
+nb::list plan_memory(const Graph& graph, const nb::dict& optimizer, const JobOptions& options) {
   nb::list out;
-  for (const WorkerMemory& worker : Trainer::memories(graph, optimizer_of(optimizer), options)) {
+  for (const WorkerMemory& worker : job_memories(graph, optimizer_of(optimizer), options)) {
     nb::list stages;
     for (const auto& [stage, memory] : worker.stages) stages.append(memory_dict(stage, memory));
     out.append(stages);

@@ -9,7 +9,7 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "config/env.h"
-#include "executor/job/executor.h"
+#include "executor/job/job_check.h"
 #include "executor/job/make_plan.h"
 #include "executor/job/saving.h"
 #include "executor/state/checkpoint.h"
@@ -32,18 +32,16 @@ std::pair<std::int64_t, std::string> read_run(const std::string& folder) {
 }
 
 void bind_training_options(nb::module_& m) {
-  nb::class_<TrainerOptions>(m, "TrainingOptions",
-                             "The options of a training job: the fields of "
-                             "option_fields('training'), the grid and the plan.")
-      .def("__init__",
-           [](TrainerOptions* self, const nb::dict& values) {
-             new (self) TrainerOptions(trainer_options(values));
-           })
-      .def_ro("method", &TrainerOptions::method)
-      .def_ro("micro_batches", &TrainerOptions::micro_batches)
-      .def_ro("memory_limit", &TrainerOptions::limit_bytes)
-      .def_rw("first_block", &TrainerOptions::first_block)
-      .def_rw("block_times", &TrainerOptions::block_times)
+  nb::class_<JobOptions>(m, "TrainingOptions",
+                         "The options of a training job: the fields of "
+                         "option_fields('training'), the grid and the plan.")
+      .def("__init__", [](JobOptions* self,
+                          const nb::dict& values) { new (self) JobOptions(job_options(values)); })
+      .def_ro("method", &JobOptions::method)
+      .def_ro("micro_batches", &JobOptions::micro_batches)
+      .def_ro("memory_limit", &JobOptions::limit_bytes)
+      .def_rw("first_block", &JobOptions::first_block)
+      .def_rw("block_times", &JobOptions::block_times)
       .def_prop_ro("model_stages", &model_stages_of);
 }
 
@@ -61,16 +59,16 @@ void bind_questions(nb::module_& m) {
       "Returns the CRC-32C of bytes.");
   m.def(
       "check_training",
-      [](const Graph& graph, const nb::dict& optimizer, TrainerOptions options, bool limited) {
+      [](const Graph& graph, const nb::dict& optimizer, JobOptions options, bool limited) {
         if (!limited) options.limit_bytes = 0;
-        return Trainer::check(graph, optimizer_of(optimizer), with_servers(graph, options));
+        return check_job(graph, optimizer_of(optimizer), with_servers(graph, options));
       },
       nb::arg("graph"), nb::arg("optimizer"), nb::arg("options"), nb::arg("limited") = true,
       "Throws what a worker of this job would throw before its first step. Returns the largest "
       "peak memory of a worker, in bytes.");
   m.def(
       "check_training_options",
-      [](const nb::dict& values) { check_training_options(trainer_options(values)); },
+      [](const nb::dict& values) { check_training_options(job_options(values)); },
       "Throws if options of a job are wrong, whatever its model is.");
   m.def("default_micro_batches", &default_micro_batches,
         "Returns the default number of micro-batches per step, for a method or for rows.");

@@ -50,28 +50,25 @@ nb::dict gathered(const Function& function) {
 }  // namespace
 
 void bind_weights(nb::module_& m) {
-  nb::class_<Trainer>(m, "Trainer", "One worker's training; see executor/job/trainer.h.");
   using Names = std::vector<std::string>;
   m.def(
       "weights",
-      [](Trainer& trainer, const Names& names, comm::Transport& links) {
-        return gathered([&] { return weights_of(trainer, names, links); });
-      },
+      [](Job& job, const Names& names) { return gathered([&] { return weights_of(job, names); }); },
       "Returns weights and buffers by name, of all workers. Every worker calls it.");
   m.def(
       "gradients",
-      [](const Trainer& trainer, const Names& names, comm::Transport& links) {
-        return gathered([&] { return gradients_of(trainer, names, links); });
+      [](const Job& job, const Names& names) {
+        return gathered([&] { return gradients_of(job, names); });
       },
       "Returns gradient sums of the last step by name, of all workers. Every worker calls it.");
   m.def("gradient_norms", &gradient_norms_of, nb::call_guard<nb::gil_scoped_release>(),
         "Returns the norms of the gradient sums by name. Every worker calls it.");
   m.def(
       "set_weights",
-      [](const std::vector<Trainer*>& trainers, const Given& given, comm::Transport& links) {
+      [](Job& job, const Given& given) {
         const TensorsByName values = tensors_of(given);
         const nb::gil_scoped_release free;
-        set_weights(trainers, values, links);
+        set_weights(job, values);
       },
       "Replaces the values of weights and buffers. Every worker passes the same values.");
 }

@@ -39,7 +39,7 @@ Servers servers_of_job() {
 }
 
 // Sets the options that are not plain values and therefore not fields.
-void set_parts(TrainerOptions& o, const nb::dict& parts) {
+void set_parts(JobOptions& o, const nb::dict& parts) {
   const auto part = [&](const char* name) { return parts.get(name, nb::none()); };
   if (!part("plan").is_none()) o.plan = nb::cast<Schedule>(part("plan"));
   if (!part("averaging").is_none())
@@ -78,8 +78,8 @@ OptimizerConfig optimizer_of(const nb::dict& d) {
   return c;
 }
 
-TrainerOptions trainer_options(const nb::dict& d) {
-  TrainerOptions o;
+JobOptions job_options(const nb::dict& d) {
+  JobOptions o;
   nb::dict plain, parts;
   for (const auto& [key, value] : d) {
     const auto name = nb::cast<std::string>(key);
@@ -102,7 +102,7 @@ TrainerOptions trainer_options(const nb::dict& d) {
   return o;
 }
 
-TrainerOptions with_servers(const Graph& graph, TrainerOptions o) {
+JobOptions with_servers(const Graph& graph, JobOptions o) {
   // A check before the start cannot connect to servers yet.
   if (has_served_tables(graph) && (env().check || !env().servers.empty()))
     o.servers = servers_of_job();

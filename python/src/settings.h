@@ -3,7 +3,7 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 
 namespace hetu {
 
@@ -13,10 +13,10 @@ LearningRate rate_of(const nanobind::dict& d);
 OptimizerConfig optimizer_of(const nanobind::dict& d);
 /// Returns the options of a hetu.Executor. Adds the environment's choice of kernels and, for
 /// averaging, this worker's position.
-TrainerOptions trainer_options(const nanobind::dict& d);
+JobOptions job_options(const nanobind::dict& d);
 /// Returns the configuration of a hetu.averaging.Averaging object.
 Averaging averaging_of(const nanobind::dict& d);
 /// Returns `o` with the job's servers, if the graph has tables on servers and the job has servers.
-TrainerOptions with_servers(const Graph& graph, TrainerOptions o);
+JobOptions with_servers(const Graph& graph, JobOptions o);
 
 }  // namespace hetu

@@ -46,7 +46,7 @@ int main(int count, char** words) try {
   hetu::OptimizerConfig adamw;
   adamw.kind = hetu::OptimizerConfig::Kind::AdamW;
   adamw.rate.base = 1e-4;
-  hetu::TrainerOptions options;
+  hetu::JobOptions options;
   options.micro_batches = kMicroBatches;
   options.batch_size = kBatch;
   options.threads = 1;

@@ -8,7 +8,7 @@
 # race when it is read, so their accesses don't count.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
-options=() build=() tests=(-L unit -LE slow)
+options=(-DHETU_UNITY=ON) build=() tests=(-L unit -LE slow)
 if [ "$1" = tsan ]; then
   names=(comm_test interpreter_test rehearse_test datasets_test executor_test predictor_test average_test ps_test ps_server_test)
   build=(--target "${names[@]}")
@@ -17,7 +17,7 @@ if [ "$1" = tsan ]; then
   export HETU_KERNELS=reference OMP_THREAD_LIMIT=1 OMP_NUM_THREADS=1 GTEST_FILTER='-Grid/*:SplitBackward.*:Zmq.HelloIsSaidAgain*:Store.Every*:Store.Random*:Lossy*:Log.*:Status.*:TableMessages.*'
 fi
 if [ "$1" = asan ]; then export LSAN_OPTIONS=suppressions=$PWD/tests/cmake/lsan.supp; fi
-if [ "$1" = core ]; then options=(-DHETU_PRECOMPILE=OFF); fi  # a source that lacks an include of its own shows
+if [ "$1" = core ]; then options=(-DHETU_UNITY=OFF -DHETU_PRECOMPILE=OFF); fi  # a source that lacks an include of its own shows
 cmake --preset "$1" "${options[@]}"
 cmake --build --preset "$1" -j "$(nproc)" "${build[@]}"
 ctest --test-dir "build-$1" "${tests[@]}" -j "$(nproc)" --output-on-failure --no-label-summary

@@ -57,7 +57,7 @@ TEST_F(GpuTraining, LossesOf100StepsAreTheCpus) {
 }
 
 /// Returns settings of one stage with AdamW, changed by `configure`.
-Setting on_gpu(const std::function<void(TrainerOptions&)>& configure) {
+Setting on_gpu(const std::function<void(JobOptions&)>& configure) {
   Setting s;
   s.method = "gpipe";
   s.optimizer = adamw();
@@ -69,7 +69,7 @@ Setting on_gpu(const std::function<void(TrainerOptions&)>& configure) {
 
 TEST_F(GpuTraining, GraphsOfStageFunctionsHaveTheSameBits) {
   const auto graphs = [](const char* how) {
-    return on_gpu([=](TrainerOptions& o) { o.cuda_graphs = how; });
+    return on_gpu([=](JobOptions& o) { o.cuda_graphs = how; });
   };
   expect_equal(train(graphs("off")), train(graphs("on")), /*bitwise=*/true, /*adam=*/true,
                "graphs");
@@ -77,7 +77,7 @@ TEST_F(GpuTraining, GraphsOfStageFunctionsHaveTheSameBits) {
 
 // A state that is rounded in the other direction differs by one part in 256.
 TEST_F(GpuTraining, StatesOfTwoBytesAreTheCpus) {
-  Setting s = on_gpu([](TrainerOptions& o) { o.state_dtype = "bf16"; });
+  Setting s = on_gpu([](JobOptions& o) { o.state_dtype = "bf16"; });
   const Outcome gpu = train(s);
   s.device = "cpu";
   expect_near(gpu.losses, train(s).losses, 1e-3);
@@ -85,8 +85,8 @@ TEST_F(GpuTraining, StatesOfTwoBytesAreTheCpus) {
 
 TEST_F(GpuTraining, Tf32LosesNearFloat32) {
   if (training_device() != "cuda") GTEST_SKIP() << "TF32 is of device cuda alone";
-  const Outcome wide = train(on_gpu([](TrainerOptions&) {}));
-  const Outcome tf32 = train(on_gpu([](TrainerOptions& o) { o.dtype = "tf32"; }));
+  const Outcome wide = train(on_gpu([](JobOptions&) {}));
+  const Outcome tf32 = train(on_gpu([](JobOptions& o) { o.dtype = "tf32"; }));
   expect_near(tf32.losses, wide.losses, 2e-2);
   EXPECT_NE(tf32.losses, wide.losses) << "products are not rounded";
 }
@@ -94,7 +94,7 @@ TEST_F(GpuTraining, Tf32LosesNearFloat32) {
 /// Returns the losses of a small residual network. Its last stage reports them.
 std::vector<double> residual_losses(const std::string& device, int stages, int steps,
                                     const std::string& dtype = "float32", double rate = 0.05) {
-  TrainerOptions options = test_options();
+  JobOptions options = test_options();
   options.device = device;
   options.method = "1f1b";
   options.stages = stages;
@@ -107,12 +107,12 @@ std::vector<double> residual_losses(const std::string& device, int stages, int s
   optimizer.rate.base = rate;
   std::vector<std::vector<double>> told(static_cast<std::size_t>(stages));
   const auto work = [&](comm::Transport& links) {
-    Trainer trainer(testing_model::residual_model(), optimizer, options, links);
+    Job job(testing_model::residual_model(), optimizer, options, links);
     for (int step = 0; step < steps; ++step) {
       const testing_model::Images batch =
           testing_model::images(static_cast<int>(options.batch_size), step);
       const Batch fields = rows_of(batch, 0, options.batch_size, options.batch_size);
-      told[static_cast<std::size_t>(links.worker())].push_back(trainer.train(fields).at("loss"));
+      told[static_cast<std::size_t>(links.worker())].push_back(job.train(fields).at("loss"));
     }
   };
   EXPECT_EQ(on_worker_threads(stages, work), "");

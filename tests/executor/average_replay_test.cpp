@@ -28,16 +28,16 @@ class Replay {
     none.rate.base = 0;
     Setting one = s;
     one.stages = one.pipelines = 1;
-    TrainerOptions options = on_cpu(options_of(one));
+    JobOptions options = on_cpu(options_of(one));
     options.method = "gpipe";
     options.with_recompute = false;
     options.state_dtype = "float32";  // Neither option changes a weight.
-    trainer_ = std::make_unique<Trainer>(testing_model::language_model(model()), none, options,
-                                         *transports_[0]);
+    job_ = std::make_unique<Job>(testing_model::language_model(model()), none, options,
+                                 *transports_[0]);
     const auto alone = comm::make_inproc(1);
-    Trainer start(testing_model::language_model(model()), s.optimizer, options, *alone[0]);
+    Job start(testing_model::language_model(model()), s.optimizer, options, *alone[0]);
     for (const StateTensor& t : start.state()) newest_[key(t)] = t.values.values();
-    for (const Parameter& p : start.graph().parameters) decay_[p.name] = p.decay;
+    for (const Parameter& p : start.plan().graph.parameters) decay_[p.name] = p.decay;
     for (const auto& [at, members] : known.groups) {
       const GroupSeen& m = members.begin()->second;
       for (std::size_t i = 0; i < m.members.size(); ++i)
@@ -176,16 +176,16 @@ class Replay {
     for (int s = 0; s < s_.stages; ++s)
       if (report.versions[s * length + micro] >= static_cast<int>(copy(s, d).after.size()))
         return nullptr;
-    for (const StateTensor& t : trainer_->state()) {
+    for (const StateTensor& t : job_->state()) {
       const int s = stage_of(t.name);
       const int version = report.versions[s * length + micro];
       const std::vector<float>& used = copy(s, d).after[version].at(t.name);
       t.values.write(used.data());
     }
     const Tokens batch = batch_of(d, static_cast<int>(done) + micro);
-    trainer_->train(rows_of(batch, model().length, 0, kRows));
+    job_->train(rows_of(batch, model().length, 0, kRows));
     Tensors& out = gradients_[{d, micro}];
-    for (const StateTensor& t : trainer_->gradients()) out[t.name] = t.values.values();
+    for (const StateTensor& t : job_->gradients()) out[t.name] = t.values.values();
     return &out;
   }
 
@@ -212,7 +212,7 @@ class Replay {
   const Setting& s_;
   const Outcome& known_;
   std::vector<std::unique_ptr<comm::Transport>> transports_ = comm::make_inproc(1);
-  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<Job> job_;
   Tensors newest_;
   std::map<std::string, bool> decay_;
   std::map<At, const GroupSeen*> groups_;

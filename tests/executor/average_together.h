@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 #include "ps/coordinator/local_coordinator.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_batches.h"
@@ -41,8 +41,8 @@ struct Setting {
   std::vector<int> slow = {};
   bool average = true;
   bool recompute = false;
-  std::string states = "float32";                       // --state-dtype
-  std::function<void(TrainerOptions&)> configure = {};  // changes further options
+  std::string states = "float32";                   // --state-dtype
+  std::function<void(JobOptions&)> configure = {};  // changes further options
 };
 
 inline constexpr int kRows = 2;
@@ -95,8 +95,8 @@ inline std::string key(const StateTensor& t) {
   return t.state.empty() ? t.name : t.name + "/" + t.state;
 }
 
-inline TrainerOptions options_of(const Setting& s) {
-  TrainerOptions options = test_options();
+inline JobOptions options_of(const Setting& s) {
+  JobOptions options = test_options();
   options.method = "pipedream";
   options.pipelines = s.pipelines;
   options.stages = s.stages;
@@ -131,13 +131,13 @@ inline Averaging averaging_of(const Setting& s, ps::LocalCoordinator& coordinato
 
 inline void work(const Setting& s, ps::LocalCoordinator& coordinator, comm::Transport& transport,
                  Outcome& outcome, std::mutex& mutex) {
-  TrainerOptions options = options_of(s);
+  JobOptions options = options_of(s);
   const int pipeline = transport.worker() / s.stages, stage = transport.worker() % s.stages;
   if (s.average)
     options.averaging = averaging_of(s, coordinator, transport.worker(), outcome, mutex);
   for (int p = 0; p < static_cast<int>(s.slow.size()) && p < s.pipelines; ++p)
     options.stragglers.slow.push_back({.pipeline = p, .factor = static_cast<double>(s.slow[p])});
-  Trainer trainer(testing_model::language_model(model()), s.optimizer, options, transport);
+  Job trainer(testing_model::language_model(model()), s.optimizer, options, transport);
   int number = 0;
   DrawnBatches source([&] {
     if (!s.slow.empty() && stage == 0)
@@ -158,7 +158,7 @@ inline void work(const Setting& s, ps::LocalCoordinator& coordinator, comm::Tran
     EXPECT_EQ(trainer.step(), due += steps);
   }
   const std::lock_guard lock(mutex);
-  if (!trainer.fields().empty()) {
+  if (!trainer.plan().fields.empty()) {
     EXPECT_TRUE(outcome.batches[pipeline] == 0 || outcome.batches[pipeline] == number);
     outcome.batches[pipeline] = number;
   }

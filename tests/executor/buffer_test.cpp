@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "executor/job/compare_single.h"
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 #include "net/transport/inproc.h"
 #include "tests/executor/conv_model.h"
 #include "tests/executor/test_batches.h"
@@ -33,7 +33,7 @@ struct Worker {
   double top5 = 0;
 };
 
-Tensors weights_and_buffers(const Trainer& trainer) {
+Tensors weights_and_buffers(const Job& trainer) {
   Tensors out;
   for (const StateTensor& t : trainer.state()) {
     if (t.state.empty()) out[t.name] = t.values.values();
@@ -41,12 +41,12 @@ Tensors weights_and_buffers(const Trainer& trainer) {
   return out;
 }
 
-Worker train(Trainer& trainer) {
+Worker train(Job& trainer) {
   Worker w;
-  const int rows = kBatchSize * trainer.options().pipelines;
+  const int rows = kBatchSize * trainer.plan().options.pipelines;
   for (int step = 0; step <= kSteps; ++step) {
     const testing_model::Images batch = testing_model::images(rows, step);
-    const Batch mine = rows_of(batch, trainer.pipeline() * kBatchSize, kBatchSize, rows);
+    const Batch mine = rows_of(batch, trainer.plan().pipeline * kBatchSize, kBatchSize, rows);
     if (step < kSteps) {
       w.losses.push_back(trainer.train(mine).at("loss"));
       continue;
@@ -66,8 +66,8 @@ Worker train(Trainer& trainer) {
   return w;
 }
 
-TrainerOptions options_of(const std::string& method, int pipelines, int stages, int micros) {
-  TrainerOptions options = test_options();
+JobOptions options_of(const std::string& method, int pipelines, int stages, int micros) {
+  JobOptions options = test_options();
   options.method = method;
   options.pipelines = pipelines;
   options.stages = stages;
@@ -80,15 +80,15 @@ TrainerOptions options_of(const std::string& method, int pipelines, int stages, 
 
 std::vector<Worker> train(const std::string& method, int pipelines, int stages, int micros = 4,
                           KernelChoice kernels = env().kernels,
-                          const std::function<void(TrainerOptions&)>& change = {}) {
-  TrainerOptions options = options_of(method, pipelines, stages, micros);
+                          const std::function<void(JobOptions&)>& change = {}) {
+  JobOptions options = options_of(method, pipelines, stages, micros);
   options.kernels = kernels;
   if (change) change(options);
   OptimizerConfig sgd;
   sgd.rate.base = 0.1;
   std::vector<Worker> workers(static_cast<std::size_t>(pipelines * stages));
   const auto work = [&](comm::Transport& links) {
-    Trainer trainer(testing_model::residual_model(), sgd, options, links);
+    Job trainer(testing_model::residual_model(), sgd, options, links);
     workers[static_cast<std::size_t>(links.worker())] = train(trainer);
   };
   EXPECT_EQ(on_worker_threads(pipelines * stages, work), "");
@@ -132,9 +132,9 @@ TEST(Buffers, OfSeveralStagesPerWorkerAndOfRecomputesEqualThoseOfOneProcessBitwi
     for (const bool recompute : {false, true}) {
       if (recompute && method == std::string("varuna")) continue;
       SCOPED_TRACE(fmt::format("{} on {} workers, recompute {}", method, workers, recompute));
-      for (const Worker& w :
-           train(method, 1, workers, 4, env().kernels,
-                 [&](TrainerOptions& options) { options.with_recompute = recompute; })) {
+      for (const Worker& w : train(method, 1, workers, 4, env().kernels, [&](JobOptions& options) {
+             options.with_recompute = recompute;
+           })) {
         expect_same_bits(w.own, one.own);
         EXPECT_EQ(w.losses, one.losses);
         EXPECT_EQ(w.validation, one.validation);
@@ -149,12 +149,12 @@ TEST(Buffers, GradientsBesideTheirInputsAreCompared) {
   for (const char* method : {"1f1b", "zb-h1"}) {
     SCOPED_TRACE(method);
     const auto work = [&](comm::Transport& links) {
-      TrainerOptions options = options_of(method, 1, 2, 4);
+      JobOptions options = options_of(method, 1, 2, 4);
       const Graph graph = testing_model::residual_model();
       OptimizerConfig sgd;
       sgd.rate.base = 0.1;
-      Trainer trainer(graph, sgd, options, links);
-      CompareSingle compare(graph, trainer, links);
+      Job trainer(graph, sgd, options, links);
+      CompareSingle compare(graph, trainer);
       compare.begin();
       for (int step = 0; step < kSteps; ++step) {
         const testing_model::Images batch = testing_model::images(kBatchSize, step);
@@ -191,17 +191,17 @@ TEST(Buffers, OfReplicasInAPipelineAreTheirMean) {
 
 TEST(Buffers, AreNotOfHalfMicroBatches) {
   auto transports = comm::make_inproc(2);
-  TrainerOptions options = test_options();
+  JobOptions options = test_options();
   options.method = "chimera";
   options.concat = "halving";
   options.stages = 2;
   options.micro_batches = 4;
   options.batch_size = kBatchSize;
   EXPECT_THAT(
-      [&] { Trainer(testing_model::residual_model(), {}, options, *transports[0]); },
+      [&] { Job(testing_model::residual_model(), {}, options, *transports[0]); },
       testing::ThrowsMessage<Error>(testing::HasSubstr("cannot be split into half micro-batches")));
   options.batch_size = 4;
-  EXPECT_THAT([&] { Trainer(testing_model::residual_model(), {}, options, *transports[0]); },
+  EXPECT_THAT([&] { Job(testing_model::residual_model(), {}, options, *transports[0]); },
               testing::ThrowsMessage<Error>(
                   testing::HasSubstr("micro-batches of 1 sample cannot be split into halves")));
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "executor/job/job_check.h"
 #include "executor/state/checkpoint.h"
 #include "graph/builder.h"
 #include "ops/registry.h"
@@ -81,11 +82,11 @@ struct Outcome {
 void work(const Setting& s, const Part& part, ps::LocalServers& servers, Outcome& out,
           comm::Transport& links) {
   static std::mutex mutex;
-  TrainerOptions options = testing_replay::options_of(s);
+  JobOptions options = testing_replay::options_of(s);
   options.servers.emplace();
   options.servers->connect = [&](const ps::ParameterOptions& o) { return servers.client(o); };
   const Graph graph = part.early ? made_early() : testing_replay::graph_of(s);
-  Trainer trainer(graph, s.optimizer, options, links);
+  Job trainer(graph, s.optimizer, options, links);
   if (!part.from.empty()) {
     const Manifest manifest = read_manifest(part.from);
     load_checkpoint(manifest, trainer.state());
@@ -95,19 +96,19 @@ void work(const Setting& s, const Part& part, ps::LocalServers& servers, Outcome
       out.loaded[testing_replay::key(t)] = t.values.values();
   }
   const int start = static_cast<int>(trainer.step());
-  DrawnBatches batches = testing_replay::batches_of(s, trainer.pipeline(), start);
+  DrawnBatches batches = testing_replay::batches_of(s, trainer.plan().pipeline, start);
   while (trainer.step() < part.until) {
     trainer.begin_run(std::min<std::int64_t>(3, part.until - trainer.step()));
     while (trainer.next(&batches)) {
     }
   }
-  DrawnBatches held_out = testing_replay::batches_of(s, trainer.pipeline(), 100);
+  DrawnBatches held_out = testing_replay::batches_of(s, trainer.plan().pipeline, 100);
   const StepResult seen = trainer.validate(&held_out);
   trainer.settle();
   {
     const std::lock_guard lock(mutex);
     for (const StateTensor& t : trainer.state())
-      out.tensors[trainer.pipeline()][testing_replay::key(t)] = t.values.values();
+      out.tensors[trainer.plan().pipeline][testing_replay::key(t)] = t.values.values();
     out.validation = seen.at("loss");
     out.top1 = seen.at("top1");
   }
@@ -171,9 +172,9 @@ TEST(CutApart, CheckpointsGoOnUnderOtherCuts) {
 }
 
 void expect_refused(const Graph& graph, const Setting& s, const char* why) {
-  TrainerOptions options = testing_replay::options_of(s);
+  JobOptions options = testing_replay::options_of(s);
   if (wants_servers(options)) options.servers.emplace();
-  EXPECT_THAT([&] { Trainer::check(graph, s.optimizer, options); },
+  EXPECT_THAT([&] { check_job(graph, s.optimizer, options); },
               testing::ThrowsMessage<Error>(testing::HasSubstr(why)));
 }
 

@@ -51,7 +51,7 @@ TEST_P(Direct, TrainsToTheBitsOfTheCpu) {
   s.device = "cpu";
   const Outcome cpu = train(s);
   s.device = "far";
-  s.configure = [](TrainerOptions& o) { o.gpu_messages = "nccl"; };
+  s.configure = [](JobOptions& o) { o.gpu_messages = "nccl"; };
   const long before = fake().moved();
   const Outcome direct = train(s);
   EXPECT_GT(fake().moved() - before, 5L * s.micro_batches) << "nothing went by NCCL";
@@ -71,7 +71,7 @@ testing_average::Setting averaging_setting() {
   return s;
 }
 
-void by_nccl(TrainerOptions& o) {
+void by_nccl(JobOptions& o) {
   o.device = "far";
   o.gpu_messages = "nccl";
 }
@@ -129,9 +129,9 @@ TEST(DirectMeans, GoThroughHostMemoryWherePartnersAreAskedAtAnyTime) {
 TEST(DirectTraining, IsRefusedWhereMemoryIsTheHosts) {
   Setting s = setting_of({"1f1b", 2});
   s.device = "cpu";
-  s.configure = [](TrainerOptions& o) { o.gpu_messages = "nccl"; };
+  s.configure = [](JobOptions& o) { o.gpu_messages = "nccl"; };
   const auto said = on_worker_threads(2, [&](comm::Transport& links) {
-    Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
+    Job trainer(language_model(s.model), s.optimizer, options_of(s), links);
   });
   EXPECT_EQ(said,
             "--gpu-messages nccl: worker 0: device cpu has no memory of its own; use "
@@ -139,7 +139,7 @@ TEST(DirectTraining, IsRefusedWhereMemoryIsTheHosts) {
 }
 
 TEST(DirectTraining, WhatHasNoSuchSumsGoesThroughHostMemory) {
-  TrainerOptions options;
+  JobOptions options;
   EXPECT_EQ(why_by_host(options), "");
   options.wire = "bf16";
   EXPECT_EQ(why_by_host(options), "--wire bf16");
@@ -151,7 +151,7 @@ TEST(DirectTraining, WhatHasNoSuchSumsGoesThroughHostMemory) {
 TEST(DirectTraining, AWorkerThatDiesIsNamedWithin10Seconds) {
   Setting s = setting_of({"1f1b", 3});
   s.device = "far";
-  s.configure = [](TrainerOptions& o) { o.gpu_messages = "nccl"; };
+  s.configure = [](JobOptions& o) { o.gpu_messages = "nccl"; };
   comm::Options quick;
   quick.timeout_s = 60;
   auto transports = comm::make_inproc(3, quick);
@@ -162,14 +162,14 @@ TEST(DirectTraining, AWorkerThatDiesIsNamedWithin10Seconds) {
     threads.emplace_back([&, w] {
       comm::Transport& links = *transports[w];
       try {
-        Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
+        Job trainer(language_model(s.model), s.optimizer, options_of(s), links);
         for (int step = 0; step < 5; ++step) {
           const Tokens batch = batch_of(s, step);
           if (w == 1 && step == 2) {
             died = comm::now_ns();
             fail(Code::Internal, "lightning");
           }
-          trainer.train(part_of(s, batch, trainer.pipeline()));
+          trainer.train(part_of(s, batch, trainer.plan().pipeline));
         }
       } catch (const std::exception& e) {
         said[w] = e.what();

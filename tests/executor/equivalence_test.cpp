@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "executor/job/job.h"
 #include "executor/job/make_plan.h"
-#include "executor/job/trainer.h"
 #include "net/transport/inproc.h"
 #include "ops/registry.h"
 #include "pipeline/generate/generate.h"
@@ -105,7 +105,7 @@ TEST(Fused, EqualsUnfusedBitwise) {
   for (const std::string& dtype : dtypes) {
     Setting apart;
     apart.optimizer = adamw();
-    apart.configure = [=](TrainerOptions& o) {
+    apart.configure = [=](JobOptions& o) {
       o.dtype = dtype;
       // a fixed scale at which no update is skipped
       if (dtype == "fp16-emulated") o.loss_scale = "256";
@@ -114,7 +114,7 @@ TEST(Fused, EqualsUnfusedBitwise) {
     const Outcome wanted = train(apart);
     for (const char* device : {"cpu", "far"}) {
       Setting joined = apart, cut = apart;
-      joined.configure = cut.configure = [=](TrainerOptions& o) {
+      joined.configure = cut.configure = [=](JobOptions& o) {
         apart.configure(o);
         o.fuse = "on";
       };
@@ -138,7 +138,7 @@ TEST(MixedPrecision, EqualsOneProcessBitwise) {
       one.optimizer = (c & 1) != 0 ? adamw() : sgd();
       one.model.tied = (c & 2) != 0;
       one.model.skip = (c & 4) != 0;
-      one.configure = [&](TrainerOptions& o) {
+      one.configure = [&](JobOptions& o) {
         o.dtype = dtype;
         // The initial dynamic scale would skip some updates.
         if (dtype == "fp16-emulated") o.loss_scale = "256";
@@ -146,11 +146,11 @@ TEST(MixedPrecision, EqualsOneProcessBitwise) {
       Setting many = one, wide = one;
       many.method = method;
       many.stages = c % 3 == 0 ? 3 : 2;
-      many.configure = [&](TrainerOptions& o) {
+      many.configure = [&](JobOptions& o) {
         one.configure(o);
         o.threads = 3;
       };
-      wide.configure = [](TrainerOptions&) {};
+      wide.configure = [](JobOptions&) {};
       const Outcome a = train(one), b = train(many), f = train(wide);
       const std::string where = fmt::format("{} in {}, case {}", method, dtype, c);
       expect_equal(a, b, true, (c & 1) != 0, where);
@@ -168,7 +168,7 @@ TEST(MixedPrecision, RoundsWeightsOfToday) {
   rests.optimizer.clip_norm = 0;
   rests.method = "gpipe";
   rests.micro_batches = 1;
-  rests.configure = [](TrainerOptions& o) { o.dtype = bf16(); };
+  rests.configure = [](JobOptions& o) { o.dtype = bf16(); };
   Setting moves = rests;
   moves.method = "pipedream";
   const Outcome a = train(rests), b = train(moves);
@@ -184,9 +184,9 @@ TEST(MixedPrecision, RoundsWeightsThatWereSet) {
   Setting s;
   s.optimizer = adamw();
   s.method = "gpipe";
-  s.configure = [](TrainerOptions& o) { o.dtype = bf16(); };
+  s.configure = [](JobOptions& o) { o.dtype = bf16(); };
   auto transports = comm::make_inproc(1);
-  Trainer trainer(language_model(s.model), s.optimizer, options_of(s), *transports[0]);
+  Job trainer(language_model(s.model), s.optimizer, options_of(s), *transports[0]);
   const Tokens batch = batch_of(s, 0);
   const Batch fields = part_of(s, batch, 0);
   const double at_start = trainer.validate(fields).at("loss");
@@ -270,13 +270,13 @@ TEST(TwoPipelines, SumGradientsInTwoBytes) {
     wide.pipelines = std::string(method) == "chimera" ? 1 : 2;
     wide.steps = 10;
     Setting narrow = wide;
-    narrow.configure = [](TrainerOptions& o) { o.wire = "bf16"; };
+    narrow.configure = [](JobOptions& o) { o.wire = "bf16"; };
     const Outcome a = train(wide), b = train(narrow);
     EXPECT_NE(a.losses, b.losses) << method;
     EXPECT_NEAR(a.losses.back(), b.losses.back(), 0.01 * a.losses.back()) << method;
   }
   const auto refused = [](int pipelines, const char* sync_method) {
-    TrainerOptions o = test_options();
+    JobOptions o = test_options();
     o.wire = "bf16";
     o.stages = 2;
     o.pipelines = pipelines;

@@ -253,10 +253,10 @@ TEST(FarTrainingDeathTest, AHostReadOfAWeightIsASegmentationFault) {
   s.optimizer = sgd();
   const auto read = [&s] {
     auto links = comm::make_inproc(1);
-    TrainerOptions options = options_of(s);
+    JobOptions options = options_of(s);
     options.device = "far";
-    const Trainer trainer(language_model(s.model), s.optimizer, options, *links[0]);
-    const volatile float* weight = trainer.state().front().values.data;
+    const Job job(language_model(s.model), s.optimizer, options, *links[0]);
+    const volatile float* weight = job.state().front().values.data;
     std::exit(*weight > 0 ? 1 : 2);
   };
   EXPECT_EXIT(read(), testing::KilledBySignal(SIGSEGV), "");
@@ -310,15 +310,15 @@ TEST(FarTraining, ATraceFollowsTheEvents) {
   auto links = comm::make_inproc(1);
   Setting s;
   s.optimizer = sgd();
-  TrainerOptions options = options_of(s);
+  JobOptions options = options_of(s);
   options.device = "far";
-  Trainer trainer(language_model(s.model), s.optimizer, options, *links[0]);
-  trainer.record(true);
+  Job job(language_model(s.model), s.optimizer, options, *links[0]);
+  job.record(true);
   const Tokens batch = batch_of(s, 0);
-  trainer.train(part_of(s, batch, 0));
+  job.train(part_of(s, batch, 0));
   const TemporaryFolder folder;
   const std::string path = folder / "trace.json";
-  trainer.write_trace(path);
+  job.write_trace(path);
   std::ifstream file(path);
   const std::string text(std::istreambuf_iterator<char>(file), {});
   const Trace trace = trace_from_json(text, path);

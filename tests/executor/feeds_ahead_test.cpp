@@ -98,7 +98,7 @@ TEST(FeedsAhead, HostMemoryMayChangeOnceItIsSettled) {
   EXPECT_EQ(read, Values(kElements, 5));
 }
 
-Weights weights_of(const Trainer& trainer) {
+Weights weights_of(const Job& trainer) {
   Weights weights;
   for (const StateTensor& t : trainer.state())
     if (t.state.empty()) weights[t.name] = t.values.values();
@@ -155,7 +155,7 @@ TEST(FeedsAhead, AStepReadsWhatCameAheadOfIt) {
   const Outcome cpu = train(setting_on("cpu"));
   Steps steps(setting_on("far"), Steps::Zeros::Given);
   auto links = comm::make_inproc(1);
-  Trainer trainer(language_model(steps.s.model), steps.s.optimizer, options_of(steps.s), *links[0]);
+  Job trainer(language_model(steps.s.model), steps.s.optimizer, options_of(steps.s), *links[0]);
   for (int step = 0; step < steps.s.steps; ++step) {
     const StepResult result = trainer.train(&steps);
     EXPECT_EQ(result.at("loss"), cpu.losses[static_cast<std::size_t>(step)]);
@@ -170,7 +170,7 @@ TEST(FeedsAhead, AStepDoesNotReadAnotherBatchThatCameAhead) {
   const Outcome cpu = train(setting_on("cpu"));
   Steps steps(setting_on("far"), Steps::Zeros::Ahead);
   auto links = comm::make_inproc(1);
-  Trainer trainer(language_model(steps.s.model), steps.s.optimizer, options_of(steps.s), *links[0]);
+  Job trainer(language_model(steps.s.model), steps.s.optimizer, options_of(steps.s), *links[0]);
   for (int step = 0; step < steps.s.steps; ++step) trainer.train(&steps);
   EXPECT_EQ(weights_of(trainer), cpu.weights);
 }
@@ -197,7 +197,7 @@ TEST(FeedsAhead, AnExecutorTrainsToTheBitsOfTheCpu) {
     job.run(5, note);
     note(job.validate());
     for (int step = 0; step < 4; ++step) note(job.step());
-    return std::pair(losses, weights_of(job.trainer()));
+    return std::pair(losses, weights_of(job.job()));
   };
   EXPECT_EQ(trained("far"), trained("cpu"));
 }
@@ -205,7 +205,7 @@ TEST(FeedsAhead, AnExecutorTrainsToTheBitsOfTheCpu) {
 TEST(FeedsAhead, TheirRoomIsInThePlanWhereTheLimitLeavesIt) {
   const auto memory_of = [](const char* device, std::int64_t limit) {
     Setting s = setting_on(device);
-    s.configure = [limit](TrainerOptions& options) { options.limit_bytes = limit; };
+    s.configure = [limit](JobOptions& options) { options.limit_bytes = limit; };
     return make_plan(language_model(s.model), s.optimizer, options_of(s), {}).memory;
   };
   const Setting s = setting_on("far");

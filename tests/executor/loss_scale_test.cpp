@@ -9,7 +9,8 @@
 #include <mutex>
 #include <vector>
 
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
+#include "executor/job/job_check.h"
 #include "graph/builder.h"
 #include "ops/registry.h"
 #include "tests/executor/small_model.h"
@@ -78,7 +79,7 @@ Graph boosted_model(double factor = 0.01) {
   return b.finish();
 }
 
-struct Job {
+struct JobCase {
   std::string method = "1f1b";
   int pipelines = 2, stages = 3;
   std::string loss_scale = "dynamic";
@@ -101,11 +102,11 @@ float boost_of(int step, int row, int rows) {
   return step == kOverflows && row == rows - 3 ? 4e4F : 1.0F;
 }
 
-Ended run(const Job& job, const LossScale::State* resumed = nullptr) {
+Ended run(const JobCase& job, const LossScale::State* resumed = nullptr) {
   Ended out;
   std::mutex mutex;
   const auto work = [&](comm::Transport& links) {
-    TrainerOptions options = test_options();
+    JobOptions options = test_options();
     options.method = job.method;
     options.pipelines = job.pipelines;
     options.stages = job.stages;
@@ -115,7 +116,7 @@ Ended run(const Job& job, const LossScale::State* resumed = nullptr) {
     options.loss_scale = job.loss_scale;
     options.threads = 1;
     if (!job.device.empty()) options.device = job.device;
-    Trainer trainer(boosted_model(), adamw(), options, links);
+    Job trainer(boosted_model(), adamw(), options, links);
     if (resumed != nullptr) trainer.resume_loss_scale(*resumed);
     for (int step = 0; step < kSteps; ++step) {
       std::vector<float> x, boost;
@@ -124,7 +125,7 @@ Ended run(const Job& job, const LossScale::State* resumed = nullptr) {
         for (int i = 0; i < kWidth; ++i)
           x.push_back(std::sin(static_cast<float>(step * 31 + row * kWidth + i)) / boost.back());
       }
-      const int first = trainer.pipeline() * kRows / job.pipelines;
+      const int first = trainer.plan().pipeline * kRows / job.pipelines;
       Batch batch;
       add_rows(batch, "x", x, first, kRows / job.pipelines, kRows);
       add_rows(batch, "boost", boost, first, kRows / job.pipelines, kRows);
@@ -190,13 +191,13 @@ TEST(LossScale, GoesOnFromACheckpoint) {
 // A scale of 1 can't be reduced further, so the job ends.
 TEST(LossScale, WhatOverflowsAtOneIsAnError) {
   const auto work = [&](comm::Transport& links) {
-    TrainerOptions options = test_options();
+    JobOptions options = test_options();
     options.method = "gpipe";
     options.micro_batches = 1;
     options.batch_size = kRows;
     options.dtype = "fp16-emulated";
     options.loss_scale = "1";
-    Trainer trainer(boosted_model(1e4), adamw(), options, links);
+    Job trainer(boosted_model(1e4), adamw(), options, links);
     const std::vector<float> x(kRows * kWidth, 1e-5F);
     std::vector<float> boost(kRows, 6e4F);
     Batch batch;
@@ -208,8 +209,8 @@ TEST(LossScale, WhatOverflowsAtOneIsAnError) {
 }
 
 TEST(LossScale, IsRefusedWhereAnUpdateCannotBeLeftOut) {
-  const auto said = [](const std::function<void(TrainerOptions&)>& configure) {
-    TrainerOptions options = test_options();
+  const auto said = [](const std::function<void(JobOptions&)>& configure) {
+    JobOptions options = test_options();
     options.stages = 2;
     options.micro_batches = 1;
     options.batch_size = kRows;
@@ -217,25 +218,25 @@ TEST(LossScale, IsRefusedWhereAnUpdateCannotBeLeftOut) {
     options.dtype = "fp16-emulated";
     configure(options);
     try {
-      Trainer::check(boosted_model(), adamw(), options);
+      check_job(boosted_model(), adamw(), options);
     } catch (const Error& e) {
       return std::string(e.what());
     }
     return std::string("taken");
   };
-  EXPECT_EQ(said([](TrainerOptions&) {}), "taken");
-  EXPECT_THAT(said([](TrainerOptions& o) { o.method = "pipedream"; }),
+  EXPECT_EQ(said([](JobOptions&) {}), "taken");
+  EXPECT_THAT(said([](JobOptions& o) { o.method = "pipedream"; }),
               testing::HasSubstr("'pipedream' updates stage by stage. Choose --dtype bf16"));
-  EXPECT_THAT(said([](TrainerOptions& o) { o.dtype = "fp16"; }),
+  EXPECT_THAT(said([](JobOptions& o) { o.dtype = "fp16"; }),
               testing::HasSubstr("use --dtype bf16 or float32, or fp16-emulated"));
-  EXPECT_THAT(said([](TrainerOptions& o) {
+  EXPECT_THAT(said([](JobOptions& o) {
                 o.dtype = "tf32";
                 o.loss_scale = "dynamic";
               }),
               testing::HasSubstr("--dtype tf32 needs the matrix units of a GPU, but --device is"));
-  EXPECT_THAT(said([](TrainerOptions& o) { o.loss_scale = "much"; }),
+  EXPECT_THAT(said([](JobOptions& o) { o.loss_scale = "much"; }),
               testing::HasSubstr("--loss-scale must be dynamic or a fixed number"));
-  EXPECT_THAT(said([](TrainerOptions& o) {
+  EXPECT_THAT(said([](JobOptions& o) {
                 o.dtype = "bf16-emulated";
                 o.loss_scale = "8";
               }),

@@ -22,7 +22,7 @@ OptimizerConfig optimizer(const char* name) {
 Setting setting(const char* name) {
   Setting s;
   s.optimizer = optimizer(name);
-  s.configure = [](TrainerOptions& o) { o.state_dtype = "bf16"; };
+  s.configure = [](JobOptions& o) { o.state_dtype = "bf16"; };
   return s;
 }
 
@@ -42,11 +42,11 @@ TEST_P(NarrowStates, TrainToTheBitsOfOneProcess) {
   Setting many = one, wide = one;
   many.method = c.method;
   many.stages = c.stages;
-  many.configure = [&](TrainerOptions& o) {
+  many.configure = [&](JobOptions& o) {
     one.configure(o);
     o.threads = 3;
   };
-  wide.configure = [](TrainerOptions&) {};
+  wide.configure = [](JobOptions&) {};
   const Outcome a = train(one), f = train(wide);
   expect_equal(a, train(many), true, true, c.method);
   many.device = many.device == "far" ? "cpu" : "far";
@@ -88,9 +88,9 @@ TEST(NarrowStatesOf, OnePipedreamStageIsGpipe) {
   EXPECT_EQ(a.losses, b.losses);
 }
 
-TrainPlan plan(const char* name, const char* states,
-               const std::function<void(TrainerOptions&)>& configure = {}) {
-  TrainerOptions options = options_of(setting(name));
+JobPlan plan(const char* name, const char* states,
+             const std::function<void(JobOptions&)>& configure = {}) {
+  JobOptions options = options_of(setting(name));
   options.state_dtype = states;
   if (configure) configure(options);
   return make_plan(language_model({}), optimizer(name), options,
@@ -99,7 +99,7 @@ TrainPlan plan(const char* name, const char* states,
 
 TEST(NarrowStatesOf, APlanTakesHalfOfTheBytes) {
   for (const char* name : {"momentum", "adam", "amsgrad"}) {
-    const TrainPlan wide = plan(name, "float32"), narrow = plan(name, "bf16");
+    const JobPlan wide = plan(name, "float32"), narrow = plan(name, "bf16");
     std::int64_t want = 0;
     for (const StageParameter& p : narrow.stage_plans[0]->parameters)
       want += align_up(p.elements * 2) * optimizer_states(parse_optimizer(name));
@@ -115,7 +115,7 @@ TEST(NarrowStatesOf, APlanTakesHalfOfTheBytes) {
 
 TEST(NarrowStatesOf, WhoHasNoneAreRefused) {
   const auto refused = [](const char* name, const char* states, const char* says,
-                          const std::function<void(TrainerOptions&)>& configure = {}) {
+                          const std::function<void(JobOptions&)>& configure = {}) {
     EXPECT_THAT([&] { plan(name, states, configure); },
                 testing::ThrowsMessage<Error>(testing::HasSubstr(says)));
   };
@@ -124,7 +124,7 @@ TEST(NarrowStatesOf, WhoHasNoneAreRefused) {
   refused(
       "adam", "bf16",
       "--state-dtype bf16 needs updates by the workers, but parameter servers run the optimizer",
-      [](TrainerOptions& o) {
+      [](JobOptions& o) {
         o.sync_method = "ps";
         o.servers = Servers{};
       });

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "base/error.h"
+#include "executor/job/job.h"
 #include "executor/job/make_plan.h"
-#include "executor/job/trainer.h"
 #include "executor/stage/block_times.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
@@ -28,8 +28,8 @@ Graph model() {
   return testing_model::language_model(sizes);
 }
 
-TrainerOptions options_of(const char* method = "hetpipe") {
-  TrainerOptions options = test_options();
+JobOptions options_of(const char* method = "hetpipe") {
+  JobOptions options = test_options();
   options.method = method;
   options.pipelines = 2;
   options.stages = kStages;
@@ -40,14 +40,14 @@ TrainerOptions options_of(const char* method = "hetpipe") {
   return options;
 }
 
-TrainPlan plan_of(const TrainerOptions& options, int worker = 0) {
+JobPlan plan_of(const JobOptions& options, int worker = 0) {
   return make_plan(model(), {}, options, {worker, 2 * kStages});
 }
 
-std::vector<Cut> cuts_of(const TrainerOptions& options) { return plan_of(options).options.cuts; }
+std::vector<Cut> cuts_of(const JobOptions& options) { return plan_of(options).options.cuts; }
 
 TEST(PartitionOfAJob, IsAsTold) {
-  TrainerOptions options = options_of();
+  JobOptions options = options_of();
   options.partition = parse_partition("1,2,3/3,2,1");
   EXPECT_EQ(cuts_of(options), (std::vector<Cut>{{0, 1, 3}, {0, 3, 5}}));
   EXPECT_EQ(plan_of(options, kStages).options.first_block, (Cut{0, 3, 5}));
@@ -57,7 +57,7 @@ TEST(PartitionOfAJob, IsAsTold) {
 }
 
 TEST(PartitionOfAJob, GoesByTimesAndSpeeds) {
-  TrainerOptions options = options_of();
+  JobOptions options = options_of();
   options.partition = parse_partition("times");
   options.block_times = {4, 2, 2, 2, 1, 1};
   EXPECT_EQ(plan_of(options).options.first_block, (Cut{0, 1, 3}));
@@ -69,10 +69,10 @@ TEST(PartitionOfAJob, GoesByTimesAndSpeeds) {
 }
 
 TEST(PartitionOfAJob, RefusesWhatItCannotCutBy) {
-  const auto refused = [](const TrainerOptions& options, const char* why) {
+  const auto refused = [](const JobOptions& options, const char* why) {
     EXPECT_THAT([&] { plan_of(options); }, ThrowsMessage<Error>(HasSubstr(why)));
   };
-  TrainerOptions options = options_of();
+  JobOptions options = options_of();
   options.partition = parse_partition("times");
   refused(options, "--partition times: the times of blocks are missing; give --costs FILE");
   options.block_times = {1, 1};
@@ -93,7 +93,7 @@ struct Counted {
     for (int a = 1; a < kBlocks - 1; ++a) {
       for (int b = a + 1; b < kBlocks; ++b) {
         const Cut cut = {0, a, b};
-        TrainerOptions options = options_of();
+        JobOptions options = options_of();
         options.first_block = cut;
         std::int64_t most = 0;
         for (int w = 0; w < kStages; ++w) most = std::max(most, plan_of(options, w).memory.peak());
@@ -122,7 +122,7 @@ struct Counted {
 };
 
 TEST(PartitionOfAJob, IsTheQuickestThatKeepsToTheLimitOfMemory) {
-  TrainerOptions options = options_of();
+  JobOptions options = options_of();
   const std::vector<std::vector<double>> speeds = {{1, 1, 1}, {1, 0.4, 1}};
   for (const auto& speed : speeds)
     options.speed.insert(options.speed.end(), speed.begin(), speed.end());

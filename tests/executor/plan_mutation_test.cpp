@@ -44,7 +44,7 @@ CompileOptions compile_options(const Setting& s, const Graph& graph, int stage) 
   return o;
 }
 
-// Does the work of a Trainer at each step, on rows that `change` may alter. Returns the weights
+// Does the work of a Job at each step, on rows that `change` may alter. Returns the weights
 // after the last step.
 Weights trained(
     const Change& change, const ChangeBatch& change_batch = [](auto&, int, int) {}) {

@@ -10,7 +10,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 #include "executor/predict/saved_model.h"
 #include "net/transport/inproc.h"
 #include "tests/executor/conv_model.h"
@@ -72,14 +72,14 @@ TEST_P(Saved, GivesWhatTheJobGave) {
   std::vector<std::string> names;
   for (const auto& [name, v] : g.fetches)
     if (is_per_sample(g.values[v].type)) names.push_back(name);
-  TrainerOptions options = test_options();
+  JobOptions options = test_options();
   options.batch_size = kBatch3;
   options.micro_batches = kBatch3 / kMicro;
   options.threads = 1;
   OptimizerConfig sgd;
   sgd.rate.base = 0.05;
   const auto links = comm::make_inproc(1);
-  Trainer trainer(g, sgd, options, *links[0]);
+  Job trainer(g, sgd, options, *links[0]);
   const std::int64_t rows = 17;
   const std::map<std::string, Bytes> fields = drawn(g, rows);
   const auto part = [&](std::int64_t first, std::int64_t count) {

@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "base/error.h"
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 #include "executor/state/checkpoint.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_batches.h"
@@ -39,14 +39,14 @@ State train(const OptimizerConfig& optimizer, const Part& part) {
   State out;
   std::mutex mutex;
   const auto work = [&](comm::Transport& links) {
-    TrainerOptions options = test_options();
+    JobOptions options = test_options();
     options.stages = part.stages;
     options.micro_batches = 2;
     options.batch_size = kRows;
     options.seed = 3;
     options.threads = 1;
     options.state_dtype = part.states;
-    Trainer trainer(testing_model::language_model(model), optimizer, options, links);
+    Job trainer(testing_model::language_model(model), optimizer, options, links);
     if (!part.from.empty()) {
       const Manifest manifest = read_manifest(part.from);
       load_checkpoint(manifest, trainer.state());

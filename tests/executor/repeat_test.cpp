@@ -58,10 +58,10 @@ TEST_P(Repeated, TrainsToTheBitsOfTheCpu) {
   s.optimizer = adamw();
   s.steps = 8;
   s.device = "cpu";
-  s.configure = [&](TrainerOptions& o) { o.dtype = c.dtype; };
+  s.configure = [&](JobOptions& o) { o.dtype = c.dtype; };
   const Outcome cpu = train(s);
   s.device = "far";
-  s.configure = [&](TrainerOptions& o) {
+  s.configure = [&](JobOptions& o) {
     o.dtype = c.dtype;
     o.cuda_graphs = "on";
   };
@@ -81,9 +81,9 @@ TEST(Repeated, IsRefusedWhereNothingIsLaunched) {
   s.method = "gpipe";
   s.optimizer = sgd();
   s.device = "cpu";
-  s.configure = [](TrainerOptions& o) { o.cuda_graphs = "on"; };
+  s.configure = [](JobOptions& o) { o.cuda_graphs = "on"; };
   const auto said = on_worker_threads(1, [&](comm::Transport& links) {
-    Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
+    Job job(language_model(s.model), s.optimizer, options_of(s), links);
   });
   EXPECT_EQ(said,
             "--cuda-graphs on: device cpu does not support CUDA graphs; remove --cuda-graphs");

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 #include "net/transport/inproc.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/lower/lower.h"
@@ -104,8 +104,8 @@ inline DrawnBatches batches_of(const Setting& s, int pipeline, int step) {
   });
 }
 
-inline TrainerOptions options_of(const Setting& s) {
-  TrainerOptions options = test_options();
+inline JobOptions options_of(const Setting& s) {
+  JobOptions options = test_options();
   options.method = s.method;
   options.pipelines = s.pipelines;
   options.stages = s.stages;
@@ -122,8 +122,8 @@ inline TrainerOptions options_of(const Setting& s) {
 
 inline void work(const Setting& s, comm::Transport& transport, Outcome& outcome,
                  std::mutex& mutex) {
-  Trainer trainer(graph_of(s), s.optimizer, options_of(s), transport);
-  DrawnBatches batches = batches_of(s, trainer.pipeline(), 0);
+  Job trainer(graph_of(s), s.optimizer, options_of(s), transport);
+  DrawnBatches batches = batches_of(s, trainer.plan().pipeline, 0);
   Outcome mine;
   for (const int steps : s.runs) {
     const auto before = trainer.step();
@@ -140,7 +140,7 @@ inline void work(const Setting& s, comm::Transport& transport, Outcome& outcome,
   const std::lock_guard lock(mutex);
   for (const StateTensor& t : trainer.state()) {
     const std::vector<float> values = t.values.values();
-    outcome.stages_of[t.name].insert(trainer.stage());
+    outcome.stages_of[t.name].insert(trainer.plan().stage());
     const auto [at, fresh] = outcome.tensors.emplace(key(t), values);
     EXPECT_TRUE(fresh || at->second == values) << key(t) << " differs between its holders";
   }
@@ -149,7 +149,7 @@ inline void work(const Setting& s, comm::Transport& transport, Outcome& outcome,
   if (transport.worker() != 0) return;
   outcome.losses = mine.losses;
   outcome.norms = mine.norms;
-  outcome.memory = to_string(trainer.memory());
+  outcome.memory = to_string(trainer.plan().memory);
 }
 
 inline Outcome pipelined(const Setting& s) {
@@ -180,14 +180,14 @@ class Reference {
     OptimizerConfig none;
     none.rate.base = 0;
     rows_ = static_cast<int>(one.batch_size);
-    trainer_ = alone(one, none);
+    job_ = alone(one, none);
     one.micro_batches = 1;
     one.batch_size = s.batch_size / s.micro_batches;
     micro_trainer_ = alone(one, none);
     one.model.tied = s.model.tied;
     const auto start = alone(one, s.optimizer);
     for (const StateTensor& t : start->state()) newest_[key(t)] = t.values.values();
-    for (const Parameter& p : start->graph().parameters) parameters_[p.name] = p.decay;
+    for (const Parameter& p : start->plan().graph.parameters) parameters_[p.name] = p.decay;
   }
 
   Outcome run() {
@@ -201,10 +201,10 @@ class Reference {
   }
 
  private:
-  std::unique_ptr<Trainer> alone(const Setting& s, const OptimizerConfig& optimizer) {
+  std::unique_ptr<Job> alone(const Setting& s, const OptimizerConfig& optimizer) {
     transports_.push_back(std::move(comm::make_inproc(1)[0]));
-    return std::make_unique<Trainer>(graph_of(s), optimizer, on_cpu(options_of(s)),
-                                     *transports_.back());
+    return std::make_unique<Job>(graph_of(s), optimizer, on_cpu(options_of(s)),
+                                 *transports_.back());
   }
 
   void run(int first, int steps) {
@@ -235,7 +235,7 @@ class Reference {
 
   // Sets the weights of each stage to its version. Buffers keep their values.
   template <class Version>
-  void set_weights(Trainer& trainer, const std::vector<Tensors>& versions, const Version& version) {
+  void set_weights(Job& trainer, const std::vector<Tensors>& versions, const Version& version) {
     for (const StateTensor& t : trainer.state()) {
       const bool copy = s_.model.tied && t.name == "decoder";
       const std::string name = copy ? "embedding" : t.name;
@@ -256,8 +256,8 @@ class Reference {
     Tensors gradients;
     double loss = 0;
     if (same) {
-      set_weights(*trainer_, versions, [&](int stage) { return version(stage, 0); });
-      loss = add_gradients(*trainer_, number, part_of(s_, batch, 0, rows_, rows_), 1, gradients);
+      set_weights(*job_, versions, [&](int stage) { return version(stage, 0); });
+      loss = add_gradients(*job_, number, part_of(s_, batch, 0, rows_, rows_), 1, gradients);
     } else {
       for (int m = 0; m < s_.micro_batches; ++m) {
         set_weights(*micro_trainer_, versions, [&](int stage) { return version(stage, m); });
@@ -286,7 +286,7 @@ class Reference {
 
   // Returns the loss of a batch times its share of the step. Adds its gradients with the same
   // factor.
-  double add_gradients(Trainer& trainer, int number, const Batch& batch, double share,
+  double add_gradients(Job& trainer, int number, const Batch& batch, double share,
                        Tensors& gradients) {
     trainer.set_step(number);
     const double loss = trainer.train(batch).at("loss");
@@ -315,7 +315,7 @@ class Reference {
       const std::vector<float>& g = gradients.at(name);
       return squares_of(g.data(), static_cast<std::int64_t>(g.size()));
     };
-    for (const StateTensor& t : trainer_->gradients()) {  // in model order
+    for (const StateTensor& t : job_->gradients()) {  // in model order
       if (s_.model.tied && t.name == "decoder") continue;
       const std::set<int>& stages = stages_of_.at(t.name);
       if (stages.size() == 1) squares[*stages.begin()] += square(t.name);
@@ -339,7 +339,7 @@ class Reference {
   std::map<std::string, std::set<int>> stages_of_;
   std::vector<std::unique_ptr<comm::Transport>> transports_;
   // trainers of a whole step and of one micro-batch
-  std::unique_ptr<Trainer> trainer_, micro_trainer_;
+  std::unique_ptr<Job> job_, micro_trainer_;
   Tensors newest_;
   std::map<std::string, bool> parameters_;  // by name; the value is true if weight decay applies
   Outcome outcome_;

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/text_file.h"
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 #include "pipeline/compare/compare.h"
 #include "pipeline/ir/plan_file.h"
 #include "tests/executor/small_model.h"
@@ -23,7 +23,7 @@ constexpr int kSteps = 6;
 
 // Returns the trace of a run over two pipelines, with a thread per worker.
 std::string traced(const char* method, int stages, const testing_model::Sizes& model) {
-  TrainerOptions options = test_options();
+  JobOptions options = test_options();
   options.pipelines = 2;
   options.stages = stages;
   options.method = method;
@@ -33,11 +33,11 @@ std::string traced(const char* method, int stages, const testing_model::Sizes& m
   const TemporaryFolder folder;
   const std::string path = folder / "trace.json";
   const auto work = [&](comm::Transport& links) {
-    Trainer trainer(testing_model::language_model(model), optimizer, options, links);
+    Job trainer(testing_model::language_model(model), optimizer, options, links);
     trainer.record(true);
     for (int step = 0; step < kSteps; ++step) {
       const testing_model::Tokens t = testing_model::tokens(model, 64, step);
-      trainer.train(rows_of(t, model.length, trainer.pipeline() * 32, 32));
+      trainer.train(rows_of(t, model.length, trainer.plan().pipeline * 32, 32));
     }
     trainer.write_trace(path);
   };

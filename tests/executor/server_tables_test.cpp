@@ -3,6 +3,7 @@
 // refused.
 #include <gmock/gmock.h>
 
+#include "executor/job/job_check.h"
 #include "ps/client/local_servers.h"
 #include "tests/executor/train_together.h"
 
@@ -40,7 +41,7 @@ Setting setting(Kind kind = Kind::AdaGrad) {
 Outcome train_served(Setting s, int servers, const ps::CacheOptions& cache = {}) {
   ps::LocalServers local(servers);
   s.model.served = true;
-  s.configure = [&local, cache](TrainerOptions& o) {
+  s.configure = [&local, cache](JobOptions& o) {
     o.servers.emplace();
     o.servers->connect = [&local](const ps::ParameterOptions& p) { return local.client(p); };
     o.cache = cache;
@@ -130,11 +131,11 @@ void expect_refused(const Setting& s, const std::string& words) {
   const auto check = [&] {
     Setting served = s;
     served.model.served = true;
-    served.configure = [&s](TrainerOptions& o) {
+    served.configure = [&s](JobOptions& o) {
       o.servers.emplace();
       s.configure(o);
     };
-    Trainer::check(language_model(served.model), served.optimizer, options_of(served));
+    check_job(language_model(served.model), served.optimizer, options_of(served));
   };
   EXPECT_THAT(check, ThrowsMessage<Error>(HasSubstr(words)));
 }
@@ -156,7 +157,7 @@ TEST(ServerTables, WhatDoesNotGoWithThemIsRefused) {
   expect_refused(s, "'chimera' has copies");
   s = setting();
   s.optimizer.lazy_rows = false;
-  s.configure = [](TrainerOptions& o) { o.sync_method = "ps"; };
+  s.configure = [](JobOptions& o) { o.sync_method = "ps"; };
   expect_refused(
       s, "parameter servers run the optimizer (--sync-method ps). Leave --sync-method ps out");
   s = setting(Kind::Lamb);
@@ -168,27 +169,27 @@ TEST(ServerTables, WhatDoesNotGoWithThemIsRefused) {
   s.optimizer.clip_norm = 1;
   expect_refused(s, "needs an optimizer without clip_norm, but it is 1. Leave clip_norm out");
   s = setting();
-  s.configure = [](TrainerOptions& o) { o.state_dtype = "bf16"; };
+  s.configure = [](JobOptions& o) { o.state_dtype = "bf16"; };
   expect_refused(
       s,
       "--state-dtype bf16 needs embedding tables on the workers, but table 'embedding' is "
       "on parameter servers");
   s = setting();
-  s.configure = [](TrainerOptions& o) {
+  s.configure = [](JobOptions& o) {
     o.cache.capacity = 5;
     o.cache.push_bound = 3;
   };
   expect_refused(s, "--push-bound 3: workers then update their cached rows of 'embedding'");
-  s.configure = [](TrainerOptions& o) { o.cache.pull_bound = 3; };
+  s.configure = [](JobOptions& o) { o.cache.pull_bound = 3; };
   expect_refused(s, "--pull-bound needs a cache of rows: give --cache-rows N");
-  s.configure = [](TrainerOptions& o) { o.cache.policy = ps::CachePolicy::Lfu; };
+  s.configure = [](JobOptions& o) { o.cache.policy = ps::CachePolicy::Lfu; };
   expect_refused(s, "--cache-policy needs a cache of rows");
   s = setting();
-  s.configure = [](TrainerOptions& o) { o.servers.reset(); };
+  s.configure = [](JobOptions& o) { o.servers.reset(); };
   expect_refused(s, "start it with heturun");
   s = setting();
-  s.configure = [](TrainerOptions& o) { o.cache.capacity = 3; };
-  EXPECT_THAT([&] { Trainer::check(language_model(s.model), s.optimizer, options_of(s)); },
+  s.configure = [](JobOptions& o) { o.cache.capacity = 3; };
+  EXPECT_THAT([&] { check_job(language_model(s.model), s.optimizer, options_of(s)); },
               ThrowsMessage<Error>(HasSubstr("--cache-rows needs a model with embedding tables")));
 }
 
@@ -196,17 +197,17 @@ TEST(ServerTables, ARowThatTheTableHasNotIsNamed) {
   ps::LocalServers local(1);
   Setting s = setting();
   s.model.served = true;
-  s.configure = [&local](TrainerOptions& o) {
+  s.configure = [&local](JobOptions& o) {
     o.servers.emplace();
     o.servers->connect = [&local](const ps::ParameterOptions& p) { return local.client(p); };
   };
   const auto work = [&](comm::Transport& links) {
-    Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
+    Job job(language_model(s.model), s.optimizer, options_of(s), links);
     {
       const std::int32_t wrong = 333;
       Tokens batch = batch_of(s, 0);
       batch.ids[3] = wrong;
-      EXPECT_THAT([&] { trainer.train(part_of(s, batch, 0)); },
+      EXPECT_THAT([&] { job.train(part_of(s, batch, 0)); },
                   ThrowsMessage<Error>(HasSubstr(fmt::format(
                       "field 'ids' requests row {} of table 'embedding', which has rows 0 to 332",
                       wrong))));

@@ -50,11 +50,11 @@ class Replay {
     one.stages = one.pipelines = 1;
     OptimizerConfig none;
     none.rate.base = 0;
-    trainer_ = alone(one, none);
+    job_ = alone(one, none);
     const auto start = alone(one, s.optimizer);
     Tensors first;
     for (const StateTensor& t : start->state()) first[testing_replay::key(t)] = t.values.values();
-    for (const Parameter& p : start->graph().parameters) decays_[p.name] = p.decay;
+    for (const Parameter& p : start->plan().graph.parameters) decays_[p.name] = p.decay;
     for (int stage = 0; stage < s.stages; ++stage) {
       Tensors& own = served_[stage].emplace_back();
       for (const auto& [key, values] : first)
@@ -84,10 +84,10 @@ class Replay {
     std::vector<Tensors> gradients;    // of each step
   };
 
-  std::unique_ptr<Trainer> alone(const Setting& s, const OptimizerConfig& optimizer) {
+  std::unique_ptr<Job> alone(const Setting& s, const OptimizerConfig& optimizer) {
     transports_.push_back(std::move(comm::make_inproc(1)[0]));
-    return std::make_unique<Trainer>(testing_replay::graph_of(s), optimizer,
-                                     on_cpu(testing_replay::options_of(s)), *transports_.back());
+    return std::make_unique<Job>(testing_replay::graph_of(s), optimizer,
+                                 on_cpu(testing_replay::options_of(s)), *transports_.back());
   }
   int stage_of(const std::string& name) const { return stages_of_.at(0).at(name); }
 
@@ -154,7 +154,7 @@ class Replay {
 
   void apply(int stage, const Tensors& gradients, int step, std::int64_t update, Tensors& values) {
     double squares = 0;
-    for (const StateTensor& t : trainer_->gradients())  // in model order
+    for (const StateTensor& t : job_->gradients())  // in model order
       if (stage_of(t.name) == stage)
         squares += squares_of(gradients.at(t.name).data(),
                               static_cast<std::int64_t>(gradients.at(t.name).size()));
@@ -176,16 +176,16 @@ class Replay {
 
   double compute(int d, int step) {
     Pipeline& p = pipelines_[d];
-    for (const StateTensor& t : trainer_->state()) {
+    for (const StateTensor& t : job_->state()) {
       if (decays_.count(t.name) == 0) continue;
       const int stage = stage_of(t.name);
       t.values.write(served_.at(stage).at(p.at.at(stage)).at(t.name).data());
     }
     DrawnBatches batches = testing_replay::batches_of(s_, d, step);
-    trainer_->set_step(step);
-    const double loss = trainer_->train(&batches).at("loss");
+    job_->set_step(step);
+    const double loss = job_->train(&batches).at("loss");
     Tensors& gradients = p.gradients.emplace_back();
-    for (const StateTensor& t : trainer_->gradients()) gradients[t.name] = t.values.values();
+    for (const StateTensor& t : job_->gradients()) gradients[t.name] = t.values.values();
     return loss;
   }
 
@@ -193,7 +193,7 @@ class Replay {
   testing_served::StagesOf stages_of_;
   History history_;
   std::vector<std::unique_ptr<comm::Transport>> transports_;
-  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<Job> job_;
   std::map<std::string, bool> decays_;          // by parameter
   std::map<int, std::vector<Tensors>> served_;  // by stage: weights and states after each update
   std::vector<Pipeline> pipelines_;

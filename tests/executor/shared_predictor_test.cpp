@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 #include "executor/predict/predictor.h"
 #include "executor/predict/saved_model.h"
 #include "net/transport/inproc.h"
@@ -52,11 +52,11 @@ class SharedPredictor : public testing::Test {
     Graph g = testing_model::language_model(sizes);
     for (const Node& n : g.nodes)
       if (n.name == "logits") g.fetches.emplace_back("logits", n.outputs[0]);
-    TrainerOptions options = test_options();
+    JobOptions options = test_options();
     options.batch_size = options.micro_batches = 2;
     options.threads = 1;
     const auto links = comm::make_inproc(1);
-    Trainer trainer(g, {}, options, *links[0]);
+    Job trainer(g, {}, options, *links[0]);
     save_model({folder_.path()}, 0, model_of(g, {"logits"}), kMicro, trainer.save_parts(),
                *links[0]);
   }

@@ -107,7 +107,7 @@ std::int64_t batch_count(const Setting& s) {
 
 // Trains, and returns the fields that each worker has read, by step.
 std::vector<FieldsByStep> read_by(const Setting& s, std::atomic<int>& drawn) {
-  TrainerOptions options = test_options();
+  JobOptions options = test_options();
   options.method = s.method;
   options.pipelines = s.pipelines;
   options.stages = s.stages;
@@ -121,11 +121,11 @@ std::vector<FieldsByStep> read_by(const Setting& s, std::atomic<int>& drawn) {
   deadline.timeout_s = 60;
   std::vector<FieldsByStep> all(static_cast<std::size_t>(s.workers()));
   const auto work = [&](comm::Transport& links) {
-    Trainer trainer(testing_model::language_model(model()), sgd, options, links);
-    const LoaderOptions reader{s.pipelines, trainer.pipeline(), s.rows(), {}, s.stream ? 0 : 2};
-    const auto loader =
-        open_loader(own_rows(s, drawn), reader, Readers(trainer, links).open(false));
-    EXPECT_EQ(loader == nullptr, trainer.fields().empty());
+    Job trainer(testing_model::language_model(model()), sgd, options, links);
+    const LoaderOptions reader{
+        s.pipelines, trainer.plan().pipeline, s.rows(), {}, s.stream ? 0 : 2};
+    const auto loader = open_loader(own_rows(s, drawn), reader, Readers(trainer).open(false));
+    EXPECT_EQ(loader == nullptr, trainer.plan().fields.empty());
     DrawnBatches next([&] {
       Batch batch;
       loader->next(batch);
@@ -247,12 +247,12 @@ TEST(SharedSamples, AreReadFromASavedPlace) {
   std::atomic<int> drawn = 0;
   std::map<int, std::vector<std::int32_t>> read;
   std::mutex mutex;
-  TrainerOptions options = test_options();
+  JobOptions options = test_options();
   options.stages = 2;
   options.batch_size = s.rows();
   const auto work = [&](comm::Transport& links) {
-    Trainer trainer(testing_model::language_model(model()), {}, options, links);
-    Readers readers(trainer, links);
+    Job trainer(testing_model::language_model(model()), {}, options, links);
+    Readers readers(trainer);
     const LoaderOptions reader{1, 0, s.rows(), {}, 0};
     const auto loader = open_loader(own_rows(s, drawn), reader, readers.open(false));
     Batch batch;
@@ -286,7 +286,7 @@ TEST(ExecutorData, RowsOfAnotherTypeThanThePlaceholderAreRefused) {
   b.fetch("loss", loss);
   b.differentiate(loss);
   const Graph graph = b.finish();
-  TrainerOptions options = test_options();
+  JobOptions options = test_options();
   options.batch_size = 4;
   OptimizerConfig sgd;
   sgd.rate.base = 0.1;
@@ -319,18 +319,18 @@ TEST(ExecutorData, RowsOfAnotherTypeThanThePlaceholderAreRefused) {
 // therefore refused.
 TEST(SharedSamples, DifferentRowsOnWorkersAreRefused) {
   for (const bool equal : {true, false}) {
-    TrainerOptions options = test_options();
+    JobOptions options = test_options();
     options.pipelines = 2;
     options.batch_size = 2;
     const std::int64_t length = model().length;
     const auto work = [&](comm::Transport& links) {
-      Trainer trainer(testing_model::language_model(model()), {}, options, links);
+      Job trainer(testing_model::language_model(model()), {}, options, links);
       CallbackSource rows{"own",
                           {{"ids", DType::Int32, {length}}, {"labels", DType::Int32, {length}}},
                           20 + (equal ? 0 : links.worker()),
                           [](Batch&) {}};
-      Readers readers(trainer, links);
-      const auto loader = open_loader(callback_source(rows), {2, trainer.pipeline(), 2, {}, 0},
+      Readers readers(trainer);
+      const auto loader = open_loader(callback_source(rows), {2, trainer.plan().pipeline, 2, {}, 0},
                                       readers.open(false));
       readers.check_same(loader.get());
     };
@@ -347,12 +347,12 @@ TEST(SharedSamples, DifferentRowsOnWorkersAreRefused) {
 // A function that ignores the requested row numbers gives every pipeline the same rows.
 TEST(SharedSamples, EqualSlicesAreWarnedOfOnce) {
   for (const bool equal : {true, false}) {
-    TrainerOptions options = test_options();
+    JobOptions options = test_options();
     options.pipelines = 3;
     options.batch_size = 2;
     const std::int64_t length = model().length;
     const auto work = [&](comm::Transport& links) {
-      Trainer trainer(testing_model::language_model(model()), {}, options, links);
+      Job trainer(testing_model::language_model(model()), {}, options, links);
       StreamSource rows{"own",
                         {{"ids", DType::Int32, {length}}, {"labels", DType::Int32, {length}}},
                         6,
@@ -364,8 +364,8 @@ TEST(SharedSamples, EqualSlicesAreWarnedOfOnce) {
                           }
                           return true;
                         }};
-      const auto loader = open_loader(stream_source(rows), {3, trainer.pipeline(), 2, {}, 0},
-                                      Readers(trainer, links).open(false));
+      const auto loader = open_loader(stream_source(rows), {3, trainer.plan().pipeline, 2, {}, 0},
+                                      Readers(trainer).open(false));
       Batch batch;
       for (int i = 0; i < 2; ++i) loader->next(batch);
     };

@@ -16,7 +16,8 @@
 
 #include "base/error.h"
 #include "base/machine_memory.h"
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
+#include "executor/job/job_check.h"
 #include "net/transport/inproc.h"
 #include "ps/coordinator/local_coordinator.h"
 #include "ps/coordinator/serve.h"
@@ -55,9 +56,10 @@ testing_model::Sizes model() {
 }
 
 // A job with threads as workers, a transport per pipeline, and a mesh per stage.
-class Job {
+class ShrinkingJob {
  public:
-  explicit Job(const Case& c) : case_(c), keys_(curve::make_key_pair()), saved_(c.pipelines, 0) {
+  explicit ShrinkingJob(const Case& c)
+      : case_(c), keys_(curve::make_key_pair()), saved_(c.pipelines, 0) {
     comm::Options links;
     links.timeout_s = 60;
     for (int d = 0; d < c.pipelines; ++d) links_.push_back(comm::make_inproc(c.stages, links));
@@ -114,7 +116,7 @@ class Job {
     }
   }
 
-  TrainerOptions options(int pipeline) {
+  JobOptions options(int pipeline) {
     Averaging how;
     how.policy = case_.policy;
     how.connect = [&](const ps::ClientOptions& c) { return coordinator_.client(c); };
@@ -123,7 +125,7 @@ class Job {
     address.public_key = keys_.public_key;
     address.secret_key = keys_.secret_key;
     how.apart = Apart{pipeline, address};
-    TrainerOptions o = test_options();
+    JobOptions o = test_options();
     o.method = "pipedream";
     o.pipelines = case_.pipelines;
     o.stages = case_.stages;
@@ -138,8 +140,8 @@ class Job {
     OptimizerConfig optimizer;
     optimizer.kind = OptimizerConfig::Kind::Momentum;
     optimizer.rate.base = 0.02;
-    Trainer trainer(testing_model::language_model(model()), optimizer, options(pipeline),
-                    *links_[pipeline][stage]);
+    Job trainer(testing_model::language_model(model()), optimizer, options(pipeline),
+                *links_[pipeline][stage]);
     int number = 0;
     DrawnBatches source([&] {
       ++batches_;
@@ -164,7 +166,7 @@ class Job {
     ++finished[pipeline];
     if (stage == 0) losses[pipeline] = own;
     lost = trainer.membership()->losses();
-    averages = trainer.memory().stages.front().second.averages;
+    averages = trainer.plan().memory.stages.front().second.averages;
     steps.insert(trainer.step());
     for (const StateTensor& t : trainer.state()) {
       const std::vector<float> values = t.values.values();
@@ -175,7 +177,7 @@ class Job {
 
   // Imitates a checkpoint: all pipelines exchange texts, then the workers of one pipeline write
   // together.
-  void once(Trainer& trainer, int pipeline, int stage) {
+  void once(Job& trainer, int pipeline, int stage) {
     const auto texts = trainer.membership()->exchange(std::to_string(pipeline * 100 + stage));
     EXPECT_EQ(texts.count(pipeline), 1U);
     for (const auto& [d, text] : texts) EXPECT_EQ(text, std::to_string(d * 100 + stage));
@@ -218,7 +220,7 @@ std::vector<groups::Options> methods() {
   return all;
 }
 
-void expect_finished(const Case& c, const Job& job) {
+void expect_finished(const Case& c, const ShrinkingJob& job) {
   for (int d = 0; d < c.pipelines; ++d) {
     if (c.dies.count(d) > 0) continue;
     ASSERT_EQ(job.finished.count(d), 1U);
@@ -242,7 +244,7 @@ TEST(Shrink, NobodyDies) {
     c.policy = policy;
     c.dies = {};
     SCOPED_TRACE(groups::method_name(policy.method));
-    Job job(c);
+    ShrinkingJob job(c);
     job.run();
     expect_finished(c, job);
     EXPECT_EQ(job.saved(), (std::vector<int>{c.runs, 0, 0}));
@@ -267,7 +269,7 @@ TEST(Shrink, GoesOnWhoeverDiesWhenever) {
                    << "trial " << trial << ", " << groups::method_name(policy.method) << ", P "
                    << policy.sync_period << ", " << c.pipelines << " x " << c.stages << ", after "
                    << c.after_batches << " batches and " << c.after_ms << " ms");
-      Job job(c);
+      ShrinkingJob job(c);
       job.run();
       expect_finished(c, job);
       ++trials;
@@ -286,7 +288,7 @@ TEST(Shrink, AllStopSoonAfterOneIsAskedTo) {
     c.runs = 1;
     c.updates = 1000000;
     c.asks = true;
-    Job job(c);
+    ShrinkingJob job(c);
     job.run();
     expect_finished(c, job);
     ASSERT_EQ(job.steps.size(), 1U);
@@ -297,10 +299,10 @@ TEST(Shrink, AllStopSoonAfterOneIsAskedTo) {
 
 // Returns the bytes that training on `rows` rows needs on one worker.
 std::int64_t needed_bytes(std::int64_t rows) {
-  TrainerOptions o;
+  JobOptions o;
   o.method = "pipedream";
   o.batch_size = rows;
-  return Trainer::check(testing_model::language_model(model()), OptimizerConfig(), o);
+  return check_job(testing_model::language_model(model()), OptimizerConfig(), o);
 }
 
 // Limits the address space, so that a plan which is wrongly accepted fails soon and doesn't exhaust
@@ -335,7 +337,7 @@ TEST(Shrink, CountsTheMemoryOfAllPipelinesOfAHost) {
   c.refused = true;
   c.rows = machine_bytes() * 7 / 10 / each;
   const AddressSpace guard(std::int64_t{1} << 30);
-  Job job(c);
+  ShrinkingJob job(c);
   job.run();
   ASSERT_EQ(job.refusals.size(), 2U);
   EXPECT_EQ(*job.refusals.begin(), *job.refusals.rbegin());
@@ -349,7 +351,7 @@ TEST(Shrink, PlansTheMemoryOfTheConsensus) {
   Case c;
   c.stages = c.runs = 1;
   c.dies = {};
-  Job job(c);
+  ShrinkingJob job(c);
   job.run();
   expect_finished(c, job);
   std::int64_t state = 0, weights = 0;
@@ -366,7 +368,7 @@ TEST(Shrink, AnotherPipelineSavesWhatADyingOneDidNot) {
   Case c;
   c.dies = {0, 1};
   c.dies_saving = true;
-  Job job(c);
+  ShrinkingJob job(c);
   job.run();
   expect_finished(c, job);
   EXPECT_EQ(job.saved()[2], c.runs);

@@ -256,8 +256,7 @@ TEST(RunTimeRule, IsForMethodsThatHaveIt) {
     if (file) s.plan = generate("1f1b", {.stages = 2, .micro_batches = 4});
     EXPECT_THAT(on_worker_threads(2,
                                   [&](comm::Transport& links) {
-                                    Trainer(language_model(s.model), s.optimizer, options_of(s),
-                                            links);
+                                    Job(language_model(s.model), s.optimizer, options_of(s), links);
                                   }),
                 testing::HasSubstr("--runtime-rule does not apply to 1f1b"));
   }
@@ -276,10 +275,10 @@ TEST(MethodsByCosts, GoByTheOperationsOfTheModel) {
     Schedule used;
     Costs costs;
     const auto work = [&](comm::Transport& links) {
-      const Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
+      const Job job(language_model(s.model), s.optimizer, options_of(s), links);
       if (links.worker() != 0) return;
-      used = trainer.schedule();
-      costs = flop_costs(trainer.graph(), s.stages);
+      used = job.plan().lowered;
+      costs = flop_costs(job.plan().graph, s.stages);
     };
     EXPECT_EQ(on_worker_threads(s.stages, work), "");
     EXPECT_GT(costs.stages[3].forward, 2 * costs.stages[1].forward);

@@ -97,14 +97,14 @@ Weights weights_of_run(const Setting& s) {
   std::vector<Tokens> batches;
   for (int step = 0; step < s.steps; ++step) batches.push_back(batch_of(s, step));
   const auto work = [&](comm::Transport& links) {
-    Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
-    trainer.begin_run(s.steps);
+    Job job(language_model(s.model), s.optimizer, options_of(s), links);
+    job.begin_run(s.steps);
     std::size_t read = 0;
-    DrawnBatches mine([&] { return part_of(s, batches[read++], trainer.pipeline()); });
-    while (trainer.next(&mine)) {
+    DrawnBatches mine([&] { return part_of(s, batches[read++], job.plan().pipeline); });
+    while (job.next(&mine)) {
     }
     const std::lock_guard lock(mutex);
-    for (const StateTensor& tensor : trainer.state())
+    for (const StateTensor& tensor : job.state())
       if (tensor.state.empty()) weights[tensor.name] = tensor.values.values();
   };
   EXPECT_EQ(on_worker_threads(s.pipelines * s.stages, work), "");

@@ -2,22 +2,22 @@
 #pragma once
 
 #include "config/env.h"
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 
 namespace hetu {
 
 /// Returns options with the kernels of HETU_KERNELS and the device of HETU_DEVICE. Runs under the
 /// thread sanitizer use the reference kernels, because the sanitizer knows all of their
 /// instructions.
-inline TrainerOptions test_options() {
-  TrainerOptions options;
+inline JobOptions test_options() {
+  JobOptions options;
   options.kernels = env().kernels;
   if (env().device != "auto") options.device = env().device;
   return options;
 }
 
 /// Returns the same options for the CPU, which other devices are compared with.
-inline TrainerOptions on_cpu(TrainerOptions options) {
+inline JobOptions on_cpu(JobOptions options) {
   options.device = "cpu";
   return options;
 }

@@ -40,7 +40,7 @@ struct Outcome {
   History history;
 };
 
-/// The allowed staleness; nullopt: no servers. `method` is TrainerOptions' sync_method.
+/// The allowed staleness; nullopt: no servers. `method` is JobOptions' sync_method.
 struct Servers {
   std::optional<int> staleness;
   const char* method = nullptr;
@@ -57,7 +57,7 @@ inline Outcome train(const testing_replay::Setting& s, const Servers& how,
     outcome.history.added[table].push_back({a.member, a.number - 1});
   });
   const auto work = [&](comm::Transport& links) {
-    TrainerOptions options = testing_replay::options_of(s);
+    JobOptions options = testing_replay::options_of(s);
     options.stragglers = stragglers;
     if (how.staleness) {
       if (how.method != nullptr) options.sync_method = how.method;
@@ -69,20 +69,20 @@ inline Outcome train(const testing_replay::Setting& s, const Servers& how,
         outcome.history.pulls[w.part][w.pipeline].push_back(w.pushes.at(0));
       };
     }
-    Trainer trainer(testing_replay::graph_of(s), s.optimizer, options, links);
-    DrawnBatches batches = testing_replay::batches_of(s, trainer.pipeline(), 0);
+    Job job(testing_replay::graph_of(s), s.optimizer, options, links);
+    DrawnBatches batches = testing_replay::batches_of(s, job.plan().pipeline, 0);
     std::vector<double> losses;
     std::vector<int> run_steps;
     for (const int steps : s.runs) {
-      const auto before = trainer.step();
-      trainer.begin_run(steps);
-      while (const auto result = trainer.next(&batches)) losses.push_back(result->at("loss"));
-      run_steps.push_back(static_cast<int>(trainer.step() - before));
+      const auto before = job.step();
+      job.begin_run(steps);
+      while (const auto result = job.next(&batches)) losses.push_back(result->at("loss"));
+      run_steps.push_back(static_cast<int>(job.step() - before));
     }
     const std::lock_guard lock(mutex);
-    for (const StateTensor& t : trainer.state()) {
-      outcome.tensors[trainer.pipeline()][testing_replay::key(t)] = t.values.values();
-      outcome.stages_of[trainer.pipeline()][t.name] = trainer.stage();
+    for (const StateTensor& t : job.state()) {
+      outcome.tensors[job.plan().pipeline][testing_replay::key(t)] = t.values.values();
+      outcome.stages_of[job.plan().pipeline][t.name] = job.plan().stage();
     }
     outcome.run_steps = run_steps;
     if (links.worker() == 0) outcome.losses = losses;

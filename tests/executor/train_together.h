@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 #include "pipeline/verify/verify.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_batches.h"
@@ -51,8 +51,7 @@ struct Setting {
   std::optional<Schedule> plan;
   bool dense_tables = false;
   std::string device = {};  ///< "": the device of test_options()
-  std::function<void(TrainerOptions&)> configure = [](TrainerOptions&) {
-  };  ///< changes the options last
+  std::function<void(JobOptions&)> configure = [](JobOptions&) {};  ///< changes the options last
 };
 
 inline OptimizerConfig sgd() {
@@ -73,10 +72,10 @@ inline OptimizerConfig adamw() {
 
 // Checks that the number of activations that a worker kept equals the plan's. It may be smaller
 // only if the run may deviate from the planned order.
-inline void expect_planned_peak(const Trainer& trainer, const comm::Transport& links) {
-  const Schedule& plan = trainer.schedule();
+inline void expect_planned_peak(const Job& trainer, const comm::Transport& links) {
+  const Schedule& plan = trainer.plan().lowered;
   const int row = links.worker() % static_cast<int>(plan.workers.size());
-  const ActivationPeak planned = trainer.planned_peak(), measured = trainer.measured_peak();
+  const ActivationPeak planned = trainer.plan().planned_peak(), measured = trainer.measured_peak();
   EXPECT_EQ(planned.micros, verify(plan).peak_activations[row])
       << plan.method << ", worker " << row;
   if (plan.run_policy != RunPolicy::AsPlanned) {
@@ -87,8 +86,8 @@ inline void expect_planned_peak(const Trainer& trainer, const comm::Transport& l
   EXPECT_EQ(measured.bytes, planned.bytes) << plan.method << ", worker " << row;
 }
 
-inline TrainerOptions options_of(const Setting& s) {
-  TrainerOptions options = test_options();
+inline JobOptions options_of(const Setting& s) {
+  JobOptions options = test_options();
   options.method = s.method;
   options.plan = s.plan;
   options.pipelines = s.pipelines;
@@ -123,7 +122,7 @@ inline Batch whole_of(const Setting& s, const Tokens& whole) {
 }
 
 // Returns the tables on servers that this worker writes to checkpoints.
-inline Weights served_weights(const Trainer& trainer) {
+inline Weights served_weights(const Job& trainer) {
   Weights weights;
   for (const SavePart& part : trainer.save_parts()) {
     for (const StateTensor& t : part.tensors) {
@@ -141,12 +140,12 @@ inline Outcome train(const Setting& s) {
   Outcome outcome;
   std::mutex mutex;
   const auto work = [&](comm::Transport& links) {
-    Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
+    Job trainer(language_model(s.model), s.optimizer, options_of(s), links);
     std::vector<double> losses, norms;
     double validated = 0;
     for (int step = 0; step < s.steps; ++step) {
       const Tokens batch = batch_of(s, step);
-      const Batch fields = part_of(s, batch, trainer.pipeline());
+      const Batch fields = part_of(s, batch, trainer.plan().pipeline);
       const StepResult result = trainer.train(fields);
       losses.push_back(result.at("loss"));
       norms.push_back(result.gradient_norm);

@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 #include "net/transport/inproc.h"
 #include "tests/executor/conv_model.h"
 #include "tests/executor/small_model.h"
@@ -66,7 +66,7 @@ class Fields {
   std::map<std::string, std::vector<std::int32_t>> whole_;
 };
 
-std::vector<float> state_of(const Trainer& trainer) {
+std::vector<float> state_of(const Job& trainer) {
   std::vector<float> all;
   for (const StateTensor& t : trainer.state()) {
     const std::vector<float> values = t.values.values();
@@ -105,14 +105,14 @@ TEST_P(Undo, LeavesNothingOfACallThatFailed) {
   const unsigned seed = 41;
   std::mt19937 random(seed);
   const Graph graph = s.images ? residual_model() : language_model({});
-  TrainerOptions options = test_options();
+  JobOptions options = test_options();
   options.batch_size = kRows;
   options.micro_batches = 2;
   options.threads = 1;
   options.dtype = s.dtype;
   const auto alone = comm::make_inproc(1), beside = comm::make_inproc(1);
-  Trainer tried(graph, optimizer(s.kind), options, *alone[0]);
-  Trainer fresh(graph, optimizer(s.kind), options, *beside[0]);
+  Job tried(graph, optimizer(s.kind), options, *alone[0]);
+  Job fresh(graph, optimizer(s.kind), options, *beside[0]);
   int failed = 0;
   for (int call = 0; call < 40; ++call) {
     const std::string at = fmt::format("{}, call {}, seed {}", s.name, call, seed);
@@ -121,7 +121,7 @@ TEST_P(Undo, LeavesNothingOfACallThatFailed) {
     const Fields fields(s.images, kRows, call, fault);
     ValidateOptions how;
     if (random() % 2 == 0) how.rows = 1 + random() % kRows;
-    const auto work = [&](Trainer& t) {
+    const auto work = [&](Job& t) {
       DrawnBatches batches = fields.batches(trains ? kRows : how.rows.value_or(kRows));
       return trains ? t.train(&batches) : t.validate(&batches, how);
     };
@@ -167,7 +167,7 @@ void expect_names(const Act& act, const std::string& first) {
 }
 
 TEST(FirstFailure, IsNamedByARunWithoutAFlush) {
-  TrainerOptions options = test_options();
+  JobOptions options = test_options();
   options.method = "pipedream";
   options.batch_size = 4;
   options.micro_batches = 1;
@@ -176,7 +176,7 @@ TEST(FirstFailure, IsNamedByARunWithoutAFlush) {
   testing_model::Sizes sizes;
   sizes.tied = false;
   OptimizerConfig sgd;
-  Trainer trainer(language_model(sizes), sgd, options, *links[0]);
+  Job trainer(language_model(sizes), sgd, options, *links[0]);
   const Fields good(false, 4, 0, Fault::None), bad(false, 4, 0, Fault::BadId);
   EXPECT_THROW(trainer.validate(bad.batch(4)), Error);
   const double loss = trainer.validate(good.batch(4)).at("loss");
@@ -197,7 +197,7 @@ TEST(FirstFailure, IsNamedByARunWithoutAFlush) {
 
 TEST(FirstFailure, IsNamedByAllWorkers) {
   for (const bool trains : {false, true}) {
-    TrainerOptions options = test_options();
+    JobOptions options = test_options();
     options.stages = 2;
     options.batch_size = 4;
     options.micro_batches = 2;
@@ -205,7 +205,7 @@ TEST(FirstFailure, IsNamedByAllWorkers) {
     const Graph graph = language_model({});
     const auto work = [&](comm::Transport& transport) {
       OptimizerConfig sgd;
-      Trainer trainer(graph, sgd, options, transport);
+      Job trainer(graph, sgd, options, transport);
       const Fields good(false, 4, 0, Fault::None), bad(false, 4, 0, Fault::BadLabel);
       const auto call = [&](const Fields& fields) {
         return trains ? trainer.train(fields.batch(4)) : trainer.validate(fields.batch(4));

@@ -38,11 +38,11 @@ class Replay {
     one.batch_size = s.batch_size / s.micro_batches;
     OptimizerConfig none;
     none.rate.base = 0;
-    trainer_ = alone(one, none);
+    job_ = alone(one, none);
     const auto start = alone(one, s.optimizer);
     Tensors first;
     for (const StateTensor& t : start->state()) first[testing_replay::key(t)] = t.values.values();
-    for (const Parameter& p : start->graph().parameters) decays_[p.name] = p.decay;
+    for (const Parameter& p : start->plan().graph.parameters) decays_[p.name] = p.decay;
     lanes_.resize(s.pipelines);
     for (Lane& lane : lanes_) lane.states = first;
     for (const auto& [name, decay] : decays_) served_[name] = {first.at(name)};
@@ -89,10 +89,10 @@ class Replay {
     std::map<int, Part> parts;       // by stage
   };
 
-  std::unique_ptr<Trainer> alone(const Setting& s, const OptimizerConfig& optimizer) {
+  std::unique_ptr<Job> alone(const Setting& s, const OptimizerConfig& optimizer) {
     transports_.push_back(std::move(comm::make_inproc(1)[0]));
-    return std::make_unique<Trainer>(testing_replay::graph_of(s), optimizer,
-                                     on_cpu(testing_replay::options_of(s)), *transports_.back());
+    return std::make_unique<Job>(testing_replay::graph_of(s), optimizer,
+                                 on_cpu(testing_replay::options_of(s)), *transports_.back());
   }
 
   bool has_narrow_states() const { return s_.states == "bf16"; }
@@ -241,18 +241,17 @@ class Replay {
     const int m = s_.micro_batches, rows = static_cast<int>(s_.batch_size) * s_.pipelines;
     Lane& lane = lanes_[d];
     const int version = std::max(0, micro - m + 1), step = first + micro / m;
-    for (const StateTensor& t : trainer_->state()) {
+    for (const StateTensor& t : job_->state()) {
       if (decays_.count(t.name) == 0) continue;
       const Part& part = lane.parts.at(stage_of(d, t.name));
       t.values.write(part.versions.at(t.name).at(version).data());
     }
     const testing_replay::Drawn batch = testing_replay::batch_of(s_, rows, step);
-    trainer_->set_step(step);
+    job_->set_step(step);
     const std::int64_t each = s_.batch_size / m, row = d * s_.batch_size + micro % m * each;
-    const double loss =
-        trainer_->train(testing_replay::part_of(s_, batch, row, each, rows)).at("loss");
+    const double loss = job_->train(testing_replay::part_of(s_, batch, row, each, rows)).at("loss");
     Tensors& gradients = lane.gradients.emplace_back();
-    for (const StateTensor& t : trainer_->gradients()) gradients[t.name] = t.values.values();
+    for (const StateTensor& t : job_->gradients()) gradients[t.name] = t.values.values();
     return loss;
   }
 
@@ -264,7 +263,7 @@ class Replay {
     if (micro == static_cast<int>(lane.gradients.size()) || is_pull_next(stage, part)) return false;
     const Tensors& gradients = lane.gradients[micro];
     double squares = 0;
-    for (const StateTensor& t : trainer_->gradients()) {  // in model order
+    for (const StateTensor& t : job_->gradients()) {  // in model order
       const Values& g = gradients.at(t.name);
       if (stage_of(d, t.name) == stage)
         squares += squares_of(g.data(), static_cast<std::int64_t>(g.size()));
@@ -333,7 +332,7 @@ class Replay {
   std::vector<std::vector<std::string>> tables_;  // parameters of each table
   History history_;
   std::vector<std::unique_ptr<comm::Transport>> transports_;
-  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<Job> job_;
   std::map<std::string, bool> decays_;  // by parameter
   std::vector<Lane> lanes_;
   std::map<std::string, std::vector<Values>> served_;  // weights after each wave of the table

@@ -186,7 +186,7 @@ class Weights(unittest.TestCase):
         for step in job.run(steps=4):
             if step.index == 0:
                 with self.assertRaisesRegex(ValueError, "reading weights needs a drained pipeline, but 3 steps"):
-                    _hetu.weights(job.job.trainers[0], [], job.transport)  # this worker refuses before it contacts any other
+                    _hetu.weights(job.job, [])  # this worker refuses before it contacts any other
 
 
 class Processes(unittest.TestCase):

@@ -43,7 +43,7 @@ std::unique_ptr<RowSource> rows(bool damaged) {
 void train(const std::string& mode) {
   OptimizerConfig sgd;
   sgd.rate.base = 0.1;
-  TrainerOptions options;
+  JobOptions options;
   options.stages = 2;
   options.micro_batches = 4;
   options.batch_size = 8;

@@ -176,7 +176,8 @@ class Executor(Predicting, Reach, Planning):
         self.stepper = threading.get_ident()  # the thread that makes steps
         leave.join(self)
         self.sharers = list(range(self.layout.pipelines))
-        fields = list(self.job.compare_single()) if compare_single else []
+        self.comparison = _hetu.CompareSingle(self.job) if compare_single else None
+        fields = self.comparison.fields if self.comparison else []
         self.readers = self.job.readers(fields)
         reads = self.graph.fields_of([], True)
         together = self.readers.open(self.averages, compare_single, reads)
@@ -194,7 +195,7 @@ class Executor(Predicting, Reach, Planning):
 
     def release(self) -> None:
         """Releases memory, loaders and their threads, and objects that refer to the links."""
-        self.loader, self.loaders_of_all, self.readers = None, [], None
+        self.loader, self.loaders_of_all, self.readers, self.comparison = None, [], None, None
         self.job, self.under_way = leave.Left(self.job), ""
 
     def _check_apart(self, pipelines: int, averaging: Averaging | None) -> None:
@@ -350,7 +351,7 @@ class Executor(Predicting, Reach, Planning):
                 f"saved in {checkpoint}" if store else "nothing saved: "
                   "no checkpoint folder was given"), flush=True)
         if self.compares and self.is_chief:
-            print(f"compare-single: {self.job.compared}", flush=True)
+            print(f"compare-single: {self.comparison.summary}", flush=True)
         if self.loader and self.loader.skipped_rows:
             print(f"worker {self.transport.worker}: {self.loader.skipped_rows} damaged images among those read (and read "
                   "ahead) were replaced by others of their classes", flush=True)
@@ -378,7 +379,7 @@ class Executor(Predicting, Reach, Planning):
             self.in_hooks = False
 
     def _next(self, loader: Any) -> Any:
-        return self.job.next(loader, self.loaders_of_all)
+        return self.job.next(loader, self.comparison, self.loaders_of_all)
 
     def seek(self, position: dict[str, Any]) -> None:
         """Continues reading from a saved position."""

@@ -55,7 +55,7 @@ class Reach:
         """Returns the Euclidean norm of each parameter's gradient (see `gradients`). Collective: every worker calls it.
         Only norms are sent."""
         with placed(_together):
-            found = _hetu.gradient_norms(self.job.trainers[0], self.transport)
+            found = _hetu.gradient_norms(self.job)
         return Reported({name: found[name] for name, _ in self.graph.parameters if name in found},
                         "job.gradient_norms returned")
 
@@ -75,7 +75,7 @@ class Reach:
                 refuse(f"set_weights: '{name}': expected an array of numbers, got {array.dtype}")
             arrays[name] = np.ascontiguousarray(array, np.float32).reshape(array.shape)
         with placed(_together):
-            _hetu.set_weights(self.job.trainers, arrays, self.transport)
+            _hetu.set_weights(self.job, arrays)
 
     def _look(self, gather: Any, mine: Any, state: str, names: Sequence[str] | None, own: bool) -> dict[str, numpy.ndarray]:
         if isinstance(names, str):
@@ -83,7 +83,7 @@ class Reach:
         says = f"job.{'gradients' if state else 'weights'} returned"
         if not own:
             with placed(_together):
-                found = gather(self.job.trainers[0], list(names or []), self.transport)
+                found = gather(self.job, list(names or []))
             order = names or [name for name, _ in [*self.graph.parameters, *self.graph.buffers]]
             return Reported({name: found[name] for name in order if name in found}, says)
         scale = self.job.gradient_scale if state else 1.0

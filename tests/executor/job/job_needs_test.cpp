@@ -17,18 +17,18 @@ namespace {
 using namespace testing_model;  // NOLINT
 using testing::HasSubstr;
 
-struct Job {
-  TrainerOptions options;
+struct JobCase {
+  JobOptions options;
   OptimizerConfig optimizer = adamw();
   testing_model::Sizes model = {};
 };
 
-using Change = std::function<void(Job&)>;
+using Change = std::function<void(JobCase&)>;
 
-Job job_of(const Change& layout, const Change& feature) {
+JobCase job_of(const Change& layout, const Change& feature) {
   Setting s;
   s.stages = 2;
-  Job job{options_of(s)};
+  JobCase job{options_of(s)};
   job.options.batch_size = job.options.micro_batches = 4;
   job.optimizer.clip_norm = 0;
   job.model.tied = false;
@@ -38,7 +38,7 @@ Job job_of(const Change& layout, const Change& feature) {
 }
 
 // Returns the refusal of the job; empty if it is accepted.
-std::string refusal(const Job& job) {
+std::string refusal(const JobCase& job) {
   const int workers = job.options.stages * job.options.pipelines;
   try {
     make_plan(language_model(job.model), job.optimizer, job.options, {0, workers});
@@ -50,22 +50,22 @@ std::string refusal(const Job& job) {
 }
 
 const std::map<std::string, Change> kLayouts = {
-    {"1f1b", [](Job&) {}},
-    {"1f1b x 2", [](Job& j) { j.options.pipelines = 2; }},
-    {"chimera", [](Job& j) { j.options.method = "chimera"; }},
+    {"1f1b", [](JobCase&) {}},
+    {"1f1b x 2", [](JobCase& j) { j.options.pipelines = 2; }},
+    {"chimera", [](JobCase& j) { j.options.method = "chimera"; }},
     {"pipedream",
-     [](Job& j) {
+     [](JobCase& j) {
        j.options.method = "pipedream";
        j.options.micro_batches = 1;
      }},
     {"ps x 2",
-     [](Job& j) {
+     [](JobCase& j) {
        j.options.pipelines = 2;
        j.options.sync_method = "ps";
        j.options.servers = Servers{};
      }},
     {"averages x 2",
-     [](Job& j) {
+     [](JobCase& j) {
        j.options.method = "pipedream";
        j.options.micro_batches = 1;
        j.options.pipelines = 2;
@@ -84,23 +84,23 @@ const std::vector<Row>& rows() {
   const std::string workers =
       "needs updates by the workers, but parameter servers run the optimizer (--sync-method ps). ";
   static const std::vector<Row> all = {
-      {"nothing", [](Job&) {}, {}},
+      {"nothing", [](JobCase&) {}, {}},
       {"--wire bf16",
-       [](Job& j) { j.options.wire = "bf16"; },
+       [](JobCase& j) { j.options.wire = "bf16"; },
        {{"1f1b", "needs workers that sum gradients, but each stage has one copy. Leave it out"},
         {"pipedream", "but each stage has one copy"},
         {"ps x 2", "but the pipelines share weights over servers. "},
         {"averages x 2", "but the pipelines average weights. "}}},
       {"--dtype fp16-emulated",
-       [](Job& j) { j.options.dtype = "fp16-emulated"; },
+       [](JobCase& j) { j.options.dtype = "fp16-emulated"; },
        {{"pipedream", flush + "'pipedream' updates stage by stage. Choose --dtype bf16"},
         {"ps x 2", workers + "Choose --dtype bf16"},
         {"averages x 2", flush}}},
       {"--state-dtype bf16",
-       [](Job& j) { j.options.state_dtype = "bf16"; },
+       [](JobCase& j) { j.options.state_dtype = "bf16"; },
        {{"ps x 2", workers + "Servers keep states in float32."}}},
       {"--state-dtype bf16",
-       [](Job& j) {
+       [](JobCase& j) {
          j.options.state_dtype = "bf16";
          j.optimizer = sgd();
          j.optimizer.clip_norm = 0;
@@ -112,24 +112,24 @@ const std::vector<Row>& rows() {
         {"ps x 2", "sgd has none"},
         {"averages x 2", "sgd has none"}}},
       {"--sync-method ps",
-       [](Job& j) { j.optimizer.kind = Optimizer::Kind::Lamb; },
+       [](JobCase& j) { j.optimizer.kind = Optimizer::Kind::Lamb; },
        {{"ps x 2",
          "needs an optimizer that takes no norm of a parameter, but lamb does. Choose "}}},
       {"--sync-method ps",
-       [](Job& j) {
+       [](JobCase& j) {
          j.optimizer = sgd();
          j.optimizer.clip_norm = 0;
          j.optimizer.lazy_rows = true;
        },
        {{"ps x 2", "needs updates of whole tables, but lazy_rows updates only rows that were "}}},
       {"share",
-       [](Job& j) { j.model.tied = true; },
+       [](JobCase& j) { j.model.tied = true; },
        {{"ps x 2", "--sync-method ps needs stages that share no weight, but stages 0 and 1 share "},
         {"averages x 2",
          "preduce needs stages that share no weight, but stages 0 and 1 share one. "
          "Untie it"}}},
       {"preduce",
-       [](Job& j) {
+       [](JobCase& j) {
          j.options.pipelines = 1;
          if (j.options.averaging) return;
          j.options.averaging = Averaging{};
@@ -141,7 +141,7 @@ const std::vector<Row>& rows() {
         {"ps x 2", "shares weights over servers, so its pipelines cannot average them"},
         {"averages x 2", "needs at least 2 pipelines"}}},
       {"preduce",
-       [](Job& j) {
+       [](JobCase& j) {
          j.options.pipelines = 2;
          j.options.averaging = Averaging{};
        },
@@ -151,7 +151,7 @@ const std::vector<Row>& rows() {
         {"chimera", "'chimera' sums gradients once per step"},
         {"ps x 2", "shares weights over servers, so its pipelines cannot average them"}}},
       {"--staleness 2",
-       [](Job& j) { j.options.staleness = 2; },
+       [](JobCase& j) { j.options.staleness = 2; },
        {{"1f1b", "needs pipelines that share weights over servers"},
         {"1f1b x 2", "needs pipelines that share weights over servers"},
         {"chimera", "needs pipelines that share weights over servers"},

@@ -1,4 +1,4 @@
-#include "executor/job/train_trace.h"
+#include "executor/job/job_trace.h"
 
 #include <utility>
 
@@ -10,20 +10,20 @@
 
 namespace hetu {
 
-TrainTrace::TrainTrace(const TrainPlan& plan, std::int64_t origin_ns)
+JobTrace::JobTrace(const JobPlan& plan, std::int64_t origin_ns)
     : plan_(plan), origin_ns_(origin_ns), blocks_(plan.graph) {}
 
-void TrainTrace::begin_run(std::int64_t first_step, Schedule plan) {
+void JobTrace::begin_run(std::int64_t first_step, Schedule plan) {
   runs_.push_back({static_cast<int>(first_step), std::move(plan)});
 }
 
-void TrainTrace::end_run(int steps) {
+void JobTrace::end_run(int steps) {
   HETU_ASSERT(!runs_.empty());  // recording begins before a run
   runs_.back().plan = with_steps(runs_.back().plan, steps);
 }
 
-void TrainTrace::write(const std::string& path, comm::Transport& transport, comm::Reducer& reducer,
-                       bool speaks, const std::string& tables) {
+void JobTrace::write(const std::string& path, comm::Transport& transport, comm::Reducer& reducer,
+                     bool speaks, const std::string& tables) {
   const Trace mine{recorder_.events(transport.worker(), origin_ns_),
                    fmt::format(R"({{"blocks":{},"tables":{}}})", blocks_.json(), tables)};
   recorder_.clear();
@@ -49,7 +49,7 @@ void TrainTrace::write(const std::string& path, comm::Transport& transport, comm
   const std::vector<PlannedRun> runs = plan_.asynchronous ? std::exchange(runs_, {})
                                        : plan_.curvature  ? runs_by_cycle(all, cycles)
                                                           : runs_by_step(all, plan_.lowered);
-  const TrainerOptions& job = plan_.options;
+  const JobOptions& job = plan_.options;
   const std::int64_t state_bytes =
       optimizer_states(plan_.optimizer.kind) * dtype_bytes(parse_state_dtype(job.state_dtype));
   const ModelBlocks model{

@@ -1,4 +1,4 @@
-#include "executor/job/trainer_parts.h"
+#include "executor/job/job_parts.h"
 
 #include "base/log.h"
 #include "config/env.h"
@@ -6,8 +6,8 @@
 
 namespace hetu {
 
-StagesOptions stages_options(const TrainPlan& plan) {
-  const TrainerOptions& job = plan.options;
+StagesOptions stages_options(const JobPlan& plan) {
+  const JobOptions& job = plan.options;
   StagesOptions how;
   how.pipeline = plan.pipeline;
   how.pipelines = plan.linked;
@@ -23,7 +23,7 @@ StagesOptions stages_options(const TrainPlan& plan) {
   return how;
 }
 
-WavesOptions waves_of(const TrainPlan& plan, TrainStages& stages) {
+WavesOptions waves_of(const JobPlan& plan, TrainStages& stages) {
   const StageHere& here = plan.stages.front();
   const SharedStage stage{plan.pipeline, here.stage, stages.parameter_slices(here.placement),
                           stages.newest_weights(here.placement).elements};
@@ -35,7 +35,7 @@ WavesOptions waves_of(const TrainPlan& plan, TrainStages& stages) {
           plan.options.servers->observe};
 }
 
-std::unique_ptr<StragglerInjector> open_injector(const TrainPlan& plan, bool speaks) {
+std::unique_ptr<StragglerInjector> open_injector(const JobPlan& plan, bool speaks) {
   Stragglers chosen = plan.options.stragglers;
   // The variable of SD-PIPE applies only if --hetero was not given.
   if (chosen.hetero == 0 && env().debug_hetero > 0) {
@@ -47,7 +47,7 @@ std::unique_ptr<StragglerInjector> open_injector(const TrainPlan& plan, bool spe
   return std::make_unique<StragglerInjector>(chosen, plan.number(), plan.width());
 }
 
-void warn_of_ties(const TrainPlan& plan) {
+void warn_of_ties(const JobPlan& plan) {
   for (const StagePair& tie : plan.how.tied)
     log(Level::Warning,
         "stages {} and {} share a weight: each update waits for both, so stages are idle in "

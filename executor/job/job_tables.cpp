@@ -1,4 +1,4 @@
-#include "executor/job/train_tables.h"
+#include "executor/job/job_tables.h"
 
 #include <nlohmann/json.hpp>
 
@@ -6,7 +6,7 @@
 
 namespace hetu {
 
-std::unique_ptr<ServerTables> open_tables(const TrainPlan& job, TrainStages& stages,
+std::unique_ptr<ServerTables> open_tables(const JobPlan& job, TrainStages& stages,
                                           comm::Transport& transport,
                                           ps::ParameterClient* servers) {
   const std::vector<TableWindow> windows = stages.windows();

@@ -1,4 +1,4 @@
-#include "executor/job/trainer.h"
+#include "executor/job/job.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,9 +11,9 @@
 #include "executor/device/threads.h"
 #include "executor/job/gpu_messages.h"
 #include "executor/job/host_memory.h"
+#include "executor/job/job_parts.h"
 #include "executor/job/make_plan.h"
 #include "executor/job/precision.h"
-#include "executor/job/trainer_parts.h"
 #include "graph/passes/dead.h"
 #include "net/transport/collective.h"
 #include "net/transport/tag_kinds.h"
@@ -39,29 +39,16 @@ std::int64_t agree_on_rows(comm::Transport& links, std::int64_t step,
 
 }  // namespace
 
-void check_fields(const std::vector<FeedSpec>& wanted, const std::vector<Field>& given) {
-  for (const Field& field : given) {
-    const auto found = std::find_if(wanted.begin(), wanted.end(), [&field](const FeedSpec& spec) {
-      return spec.name == field.name;
-    });
-    if (found == wanted.end()) continue;
-    require(found->dtype == field.dtype && found->sample_shape == field.shape,
-            "field '{}': the data have rows of {} {}, the model's placeholder takes {} {}. Change "
-            "the placeholder, or convert the rows.",
-            field.name, dtype_name(field.dtype), to_string(field.shape), dtype_name(found->dtype),
-            to_string(found->sample_shape));
-  }
-}
-
-Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
-                 const TrainerOptions& options, comm::Transport& transport)
-    : plan_(make_plan(graph, optimizer, options, {transport.worker(), transport.workers()})),
+Job::Job(const Graph& graph, const OptimizerConfig& optimizer, const JobOptions& options,
+         comm::Transport& transport)
+    : given_(graph),
+      plan_(make_plan(graph, optimizer, options, {transport.worker(), transport.workers()})),
       optimizer_(optimizer),
       transport_(transport),
       reducer_(transport) {
   watch_forks();
   if (options.threads > 0) set_thread_count(options.threads);
-  if (options.averaging) groups_ = std::make_unique<TrainGroups>(plan_, transport_);
+  if (options.averaging) groups_ = std::make_unique<JobGroups>(plan_, transport_);
   if (plan_.how.has_servers() || plan_.reads_tables)
     servers_ = options.servers->connect({plan_.number(), transport_.options().timeout_s});
   check_hosts();
@@ -73,7 +60,7 @@ Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
 
 // An average in progress may read the weights at any time. Its thread must end before the weights
 // are destroyed, and after every object that holds the averager.
-Trainer::~Trainer() {
+Job::~Job() {
   run_.reset();
   validation_.reset();
   syncs_.clear();
@@ -83,7 +70,7 @@ Trainer::~Trainer() {
 }
 
 // All workers of the job find the same answer, so that either all of them throw or no worker does.
-void Trainer::check_hosts() {
+void Job::check_hosts() {
   std::vector<WorkerNeed> needs =
       gather_needs(transport_, plan_.memory.peak(), comm::make_tag(kStartTag, 0, 0, 1, 0));
   if (groups_) needs = groups_->of_all_pipelines(std::move(needs));
@@ -92,9 +79,9 @@ void Trainer::check_hosts() {
 }
 
 // Builds what runs the plan: memory, loops, and the links that they need.
-void Trainer::build() {
-  if (is_asynchronous() && transport_.worker() == 0) warn_of_ties(plan_);
-  const TrainerOptions& job = plan_.options;
+void Job::build() {
+  if (plan_.asynchronous && transport_.worker() == 0) warn_of_ties(plan_);
+  const JobOptions& job = plan_.options;
   device_ = open_device(job.device);
   if (job.dtype == kTf32) device_->use_tf32();
   direct_ = open_direct(job, transport_, *device_, averager());
@@ -147,89 +134,10 @@ void Trainer::build() {
   const bool others = transport_.workers() > 1 || groups_ || servers_;
   guard_ = std::make_unique<CallGuard>(
       CallGuard::Job{*stages_, *run_, *validation_, run_left_},
-      CallGuard::Limits{others, is_asynchronous(), plan_.curvature.has_value()}, job.threads);
+      CallGuard::Limits{others, plan_.asynchronous, plan_.curvature.has_value()}, job.threads);
 }
 
-std::vector<std::pair<std::string, ps::CacheCounters>> Trainer::table_counters() const {
-  return tables_ ? tables_->counters() : std::vector<std::pair<std::string, ps::CacheCounters>>();
-}
-
-void Trainer::settle() {
-  const auto entered = lock();
-  stages_->average_buffers();
-  if (tables_) tables_->settle();
-}
-
-// Pipeline 0 sends the tables' rows to the servers. The other pipelines wait at the barrier until
-// the rows are there.
-void Trainer::load(const Manifest& manifest) {
-  const auto entered = lock();
-  load_checkpoint(manifest, stages_->state());
-  if (tables_ && plan_.pipeline == 0)
-    for (const StageHere& here : plan_.stages)
-      load_checkpoint(manifest, tables_->state(here.placement, manifest.step));
-  if (tables_) servers_->flush();
-  if (!plan_.tables.empty())
-    comm::barrier(transport_, comm::everyone(transport_),
-                  {comm::make_tag(kTablesTag, 0, 0, 1, 0), "the tables of a checkpoint"});
-  set_step(manifest.step);
-}
-
-std::vector<SavePart> Trainer::save_parts() const {
-  const std::string& payload = plan_.options.payload;
-  require(
-      !ablation_of(payload).any(),
-      "the weights of a run with --payload {} are meaningless, so they are neither saved nor shown",
-      payload);
-  std::vector<SavePart> parts;
-  for (const StageHere& here : plan_.stages) {
-    if (!speaks_for(here)) continue;
-    SavePart part{fmt::format("stage-{}.safetensors", here.stage), {}};
-    for (StateTensor& t : stages_->state(here.placement))
-      if (t.owner) part.tensors.push_back(std::move(t));
-    if (tables_)
-      for (StateTensor& t : tables_->state(here.placement, step_))
-        part.tensors.push_back(std::move(t));
-    parts.push_back(std::move(part));
-  }
-  return parts;
-}
-
-std::vector<StateTensor> Trainer::gradient_parts() const {
-  std::vector<StateTensor> out;
-  for (const StageHere& here : plan_.stages) {
-    if (!speaks_for(here)) continue;
-    for (StateTensor& t : stages_->gradients(here.placement))
-      if (t.owner) out.push_back(std::move(t));
-  }
-  return out;
-}
-
-void Trainer::check_drained(const char* asked) const {
-  require(!is_asynchronous() || run_left_ == 0,
-          "{} needs a drained pipeline, but {} steps of this run remain; end the run first, or let "
-          "it drain at this step",
-          asked, run_left_);
-}
-
-void Trainer::with_mean_buffers(const std::function<void()>& work) {
-  const auto entered = lock();
-  run_->finish();
-  guard_->with_mean_buffers(work);
-}
-
-void Trainer::log_state(TensorLog& log, TensorRecord::Content what) const {
-  const bool weights = what == TensorRecord::Content::Weight;
-  std::vector<float> room;
-  for (const StageHere& here : plan_.stages) {
-    for (const StateTensor& t :
-         weights ? stages_->state(here.placement) : stages_->gradients(here.placement))
-      if (!weights || t.state.empty())
-        log.add(what, t.name, here.stage, t.values.host(room), t.values.elements);
-  }
-}
-
-void Trainer::ask_to_stop() {
+void Job::ask_to_stop() {
   if (groups_)
     groups_->ask_to_stop();
   else
@@ -239,7 +147,7 @@ void Trainer::ask_to_stop() {
 // Calls `work`, which reads from `batches` (null: this worker reads nothing). If it throws in a job
 // of one worker, `batches` goes back.
 template <class Work>
-auto Trainer::reading(BatchStream* batches, const Work& work) {
+auto Job::reading(BatchStream* batches, const Work& work) {
   if (batches != nullptr) check_fields(plan_.fields, batches->fields());
   if (batches == nullptr || transport_.workers() > 1) return work();
   batches->mark();
@@ -251,31 +159,54 @@ auto Trainer::reading(BatchStream* batches, const Work& work) {
   }
 }
 
-StepResult Trainer::train(const Batch& batch) {
+StepResult Job::train(const Batch& batch) {
   const auto entered = lock();
   begin_run(1);
   return next_of(Feeds::Reading(*feeds_, batch));
 }
 
-StepResult Trainer::train(BatchStream* batches) {
+StepResult Job::train(BatchStream* batches) {
   const auto entered = lock();
   begin_run(1);
   return *next(batches);
 }
 
-void Trainer::begin_run(std::int64_t steps) {
+StepResult Job::result_of(StepReport report) const {
+  const bool knows = is_reporter();
+  StepResult result;
+  result.step = report.step;
+  report_fetches(plan_.graph, *stages_, knows, report, result);
+  result.gradient_norm = knows ? std::sqrt(report.squares) : std::nan("");
+  const LossScale& scale = stages_->loss_scale();
+  result.skipped = scale.skips();
+  result.loss_scale = scale.scale();
+  result.learning_rate = optimizer_.rate.at(report.step + 1 - scale.state().skipped);
+  result.last = plan_.asynchronous ? run_->is_last(report.step) : run_left_ == 0;
+  result.stop_asked =
+      report.stop_asked || (plan_.asynchronous && result.last &&
+                            (run_->is_stopped() || (groups_ && groups_->stop_asked())));
+  result.batches = plan_.options.pipelines;
+  if (groups_) {
+    // Updates beyond the run's nominal length use the rate of the last nominal one.
+    result.batches = groups_->new_batches();
+    result.learning_rate = optimizer_.rate.at(groups_->nominal(report.step + 1));
+  }
+  return result;
+}
+
+void Job::begin_run(std::int64_t steps) {
   const auto entered = lock();
   require(run_left_ == 0, "a run is in progress: {} of its steps remain", run_left_);
   require(steps >= 1, "a run needs at least one step, got {}", steps);
   require(
-      !is_asynchronous() || steps < std::numeric_limits<int>::max() / plan_.options.micro_batches,
+      !plan_.asynchronous || steps < std::numeric_limits<int>::max() / plan_.options.micro_batches,
       "a run of {} steps is too long; drain the pipeline in between", steps);
   run_left_ = steps;
-  if (is_asynchronous()) begin_asynchronous(static_cast<int>(steps));
+  if (plan_.asynchronous) begin_asynchronous(static_cast<int>(steps));
 }
 
 // Begins one run for all steps, because such a plan has no flush at the end of a step.
-void Trainer::begin_asynchronous(int steps) {
+void Job::begin_asynchronous(int steps) {
   stages_->set_training(true);
   stages_->set_fetches({});
   const int first = static_cast<int>(step_);
@@ -295,8 +226,8 @@ void Trainer::begin_asynchronous(int steps) {
   if (trace_) trace_->begin_run(first, std::move(plan));
 }
 
-std::optional<StepReport> Trainer::next_report() {
-  if (!is_asynchronous()) {
+std::optional<StepReport> Job::next_report() {
+  if (!plan_.asynchronous) {
     stages_->set_training(true);
     stages_->set_fetches({});
     stages_->feed_factors(plan_.feeds_factors(step_));
@@ -308,7 +239,7 @@ std::optional<StepReport> Trainer::next_report() {
   return report;
 }
 
-void Trainer::check_drift() {
+void Job::check_drift() {
   std::optional<CurvaturePlan> anew = drift_->after(step_, *recorder());
   if (!anew) return;
   run_->forget_steps();
@@ -316,19 +247,19 @@ void Trainer::check_drift() {
   plan_.curvature = std::move(*anew);
 }
 
-std::optional<StepResult> Trainer::next(BatchStream* batches) {
+std::optional<StepResult> Job::next(BatchStream* batches) {
   const auto entered = lock();
   if (run_left_ == 0) return std::nullopt;
   return reading(batches, [&] { return next_of(Feeds::Reading(*feeds_, batches)); });
 }
 
 // The steps that begin now read what `reading` has set.
-StepResult Trainer::next_of(const Feeds::Reading& /*reading*/) {
+StepResult Job::next_of(const Feeds::Reading& /*reading*/) {
   StepReport report = guard_->train(step_, recorder(), [&] {
     if (!groups_) --run_left_;
     StepReport found = *next_report();
     step_ = found.step + 1;
-    if (is_asynchronous() && run_->is_last(found.step)) end_run();
+    if (plan_.asynchronous && run_->is_last(found.step)) end_run();
     if (found.stop_asked) run_left_ = 0;
     return found;
   });
@@ -336,7 +267,7 @@ StepResult Trainer::next_of(const Feeds::Reading& /*reading*/) {
 }
 
 // Drains the pipeline. The length of an averaged run is only known afterwards.
-void Trainer::end_run() {
+void Job::end_run() {
   while (run_->advance()) {
   }
   run_left_ = 0;
@@ -346,7 +277,7 @@ void Trainer::end_run() {
   if (trace_) trace_->end_run(run_->steps());
 }
 
-StepResult Trainer::validate(const Batch& batch, const ValidateOptions& how) {
+StepResult Job::validate(const Batch& batch, const ValidateOptions& how) {
   const auto entered = lock();
   check_drained("validation");
   StepResult result;
@@ -378,7 +309,7 @@ StepResult Trainer::validate(const Batch& batch, const ValidateOptions& how) {
   return result;
 }
 
-StepResult Trainer::validate(BatchStream* batches, const ValidateOptions& how) {
+StepResult Job::validate(BatchStream* batches, const ValidateOptions& how) {
   const auto entered = lock();
   return reading(batches, [&] {
     if (batches != nullptr) batches->next(validated_);
@@ -386,7 +317,7 @@ StepResult Trainer::validate(BatchStream* batches, const ValidateOptions& how) {
   });
 }
 
-std::optional<StepResult> Trainer::validate_rows(BatchStream* batches, ValidateOptions how) {
+std::optional<StepResult> Job::validate_rows(BatchStream* batches, ValidateOptions how) {
   const auto entered = lock();
   return reading(batches, [&]() -> std::optional<StepResult> {
     std::optional<std::int64_t> rows;
@@ -400,35 +331,13 @@ std::optional<StepResult> Trainer::validate_rows(BatchStream* batches, ValidateO
   });
 }
 
-void Trainer::set_step(std::int64_t step) {
-  step_ = step;
-  if (plan_.curvature) plan_.curvature->begin_after(step);
-  stages_->set_updates(step - stages_->loss_scale().state().skipped);
-  if (groups_) groups_->averager().set_done(step);
-}
-
-void Trainer::resume_loss_scale(const LossScale::State& state) {
-  require(state.skipped <= step_, "the loss scale cannot have skipped {} updates in {} steps",
-          state.skipped, step_);
-  LossScale scale = stages_->loss_scale();
-  scale.resume(state);
-  stages_->set_loss_scale(scale);
-  set_step(step_);
-}
-
-void Trainer::set_rate_factor(double factor) {
-  optimizer_.rate.factor = factor;
-  check_rate(optimizer_.rate);
-  stages_->set_rate_factor(factor);
-}
-
-void Trainer::record(bool on) {
-  if (on && !trace_) trace_ = std::make_unique<TrainTrace>(plan_, origin_ns_);
+void Job::record(bool on) {
+  if (on && !trace_) trace_ = std::make_unique<JobTrace>(plan_, origin_ns_);
   if (!on) trace_.reset();
   stages_->time_blocks(trace_ ? &trace_->blocks() : nullptr);
 }
 
-void Trainer::write_trace(const std::string& path) {
+void Job::write_trace(const std::string& path) {
   require(trace_ != nullptr, "nothing was recorded: call record(true) before the steps");
   // Where pipelines have separate transports, each trace holds the events of one pipeline's
   // workers, and the first pipeline writes.

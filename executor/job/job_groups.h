@@ -1,6 +1,6 @@
 // A worker's part in a job whose pipelines average their weights: its connection to the
 // coordinator, and runs whose length a pipeline learns while they are in progress. Owned by
-// Trainer.
+// Job.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "executor/job/host_memory.h"
-#include "executor/job/train_plan.h"
+#include "executor/job/job_plan.h"
 #include "executor/sync/averager.h"
 #include "executor/sync/membership.h"
 #include "net/transport/transport.h"
@@ -16,11 +16,11 @@
 namespace hetu {
 
 /// A worker's membership in the groups of a job whose pipelines average their weights.
-class TrainGroups {
+class JobGroups {
  public:
   /// Joins the job's groups. Blocks until all workers have joined. `plan` and `links` belong to
   /// this worker and must outlive the object.
-  TrainGroups(const TrainPlan& plan, comm::Transport& links);
+  JobGroups(const JobPlan& plan, comm::Transport& links);
 
   Membership& membership() { return *members_; }
   Averager& averager() { return *averager_; }
@@ -50,7 +50,7 @@ class TrainGroups {
   std::int64_t mean_updates();
   double sum(double value, int part, const char* what);
 
-  const TrainPlan& plan_;
+  const JobPlan& plan_;
   comm::Transport& links_;
   std::unique_ptr<comm::Mesh> mesh_;  // null unless pipelines may be lost one by one
   std::unique_ptr<ps::GroupClient> client_;

@@ -1,5 +1,5 @@
 // The work of one worker of a training job, as a value that is made without links before anything
-// runs. Trainer runs it. Trainer::check makes it for every worker and keeps none.
+// runs. Job runs it. check_job makes it for every worker and keeps none.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "datasets/batch.h"
 #include "executor/compile/plan.h"
 #include "executor/compile/row_needs.h"
 #include "executor/compile/served_tables.h"
 #include "executor/job/curvature_plan.h"
-#include "executor/job/train_options.h"
+#include "executor/job/job_options.h"
 #include "executor/stage/optimizer.h"
 #include "pipeline/ir/schedule.h"
 
@@ -39,14 +40,14 @@ struct StageHere {
 };
 
 /// The plan of one worker.
-struct TrainPlan {
+struct JobPlan {
   Graph graph;  ///< after passes, with windows in place of tables on servers
   std::vector<ServedTable> tables;
   bool reads_tables = false;  ///< true if this worker reads tables on servers
   OptimizerConfig optimizer;
-  TrainerOptions options;  ///< with first_block filled in
-  int worker = 0;          ///< number among the linked workers
-  int linked = 1;          ///< pipelines whose workers have links to each other
+  JobOptions options;  ///< with first_block filled in
+  int worker = 0;      ///< number among the linked workers
+  int linked = 1;      ///< pipelines whose workers have links to each other
   int pipeline = 0;
   int row = 0;                ///< number of the worker within its pipeline
   bool asynchronous = false;  ///< see pipeline/ir/run_length.h
@@ -101,6 +102,11 @@ struct TrainPlan {
   /// Returns the plan of a validation step, as forwards_of, lowered like the training plan.
   Schedule of_validation() const;
 };
+
+/// Checks that the fields of a data source match what the model reads. Every field of `given` that
+/// has a placeholder in the model must have the placeholder's dtype and row shape. `wanted` is
+/// JobPlan::fields. Throws InvalidArgument that names the field, both types and the remedy.
+void check_fields(const std::vector<FeedSpec>& wanted, const std::vector<Field>& given);
 
 /// Returns only the forwards of a compute-only step, lowered by `how`, without updates and sums of
 /// gradients.

@@ -1,5 +1,5 @@
-// Options of a training job: its grid, its method and its batch. Used by the plan (train_plan.h),
-// by Trainer and by code that makes a trainer.
+// Options of a training job: its grid, its method and its batch. Used by the plan (job_plan.h),
+// by Job and by code that makes a job.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,7 +24,7 @@
 namespace hetu {
 
 /// This pipeline's place in a job whose pipelines may be lost one by one. The transport of each
-/// trainer links only the workers of its own pipeline. Weights go to the other pipelines through
+/// job links only the workers of its own pipeline. Weights go to the other pipelines through
 /// `address`.
 struct Apart {
   int pipeline = 0;
@@ -36,7 +36,7 @@ struct Apart {
 struct Averaging {
   groups::Options policy;  ///< without the numbers of stages and pipelines, which are the job's
   bool overlap = true;     ///< averages overlap with compute; with P = 1 they never do
-  /// Opens this worker's connection to the coordinator. Called once, while the trainer is made.
+  /// Opens this worker's connection to the coordinator. Called once, while the job is made.
   std::function<std::unique_ptr<ps::GroupClient>(const ps::ClientOptions&)> connect;
   std::string group_log = {};       ///< see ps::ClientOptions
   std::optional<Apart> apart = {};  ///< set if the job continues without a pipeline that is lost
@@ -45,7 +45,7 @@ struct Averaging {
 
 /// Options of pipelines that share their weights over parameter servers (struct ParameterServers).
 struct Servers {
-  /// Opens this worker's connections to the servers. Called once, while the trainer is made.
+  /// Opens this worker's connections to the servers. Called once, while the job is made.
   std::function<std::unique_ptr<ps::ParameterClient>(const ps::ParameterOptions&)> connect;
   std::function<void(const PulledWave&)> observe = {};  ///< see WavesOptions
 };
@@ -69,8 +69,8 @@ Fields injection_fields(Stragglers& stragglers);
 
 /// Options of a training job. They extend the sizes of the schedule: `stages` is the number of
 /// workers in a pipeline, and `replicas`, if set, has the copies of each stage and requires one
-/// pipeline. Options that a user can set are listed in fields(TrainerOptions&).
-struct TrainerOptions : Sizes {
+/// pipeline. Options that a user can set are listed in fields(JobOptions&).
+struct JobOptions : Sizes {
   std::string method = "1f1b";  ///< a name listed in pipeline/generate/generate.h
   /// A compute-only schedule that replaces the method's. Its sizes must agree with these options.
   std::optional<Schedule> plan;
@@ -118,17 +118,17 @@ struct TrainerOptions : Sizes {
 
 /// Returns the fields that a script's flags and the Executor's keywords can set, in the order of
 /// --help. Names of fields that are set are added to `o.given`.
-Fields fields(TrainerOptions& o);
+Fields fields(JobOptions& o);
 
 /// Returns the fields that are fixed when a job is laid out: its grid, its method and cut.
-Fields grid_fields(TrainerOptions& o);
+Fields grid_fields(JobOptions& o);
 
 /// Checks ranges, and requirements between options that hold for every model: a batch must be a
 /// whole number of micro-batches. Throws InvalidArgument.
-void check_training_options(const TrainerOptions& o);
+void check_training_options(const JobOptions& o);
 
 /// Returns the number of model stages in the plan of these options.
-int model_stages_of(const TrainerOptions& o);
+int model_stages_of(const JobOptions& o);
 
 /// Returns the default number of micro-batches per step. It is 1 for a method that updates after
 /// each micro-batch, and 4 for other methods and for a user's own rows.
@@ -136,17 +136,17 @@ int default_micro_batches(const std::string& method);
 
 /// Returns true if the job's pipelines share their weights over servers: with sync method ps, or if
 /// several pipelines use a method whose versions follow waves (VersionRule::Wave).
-bool wants_servers(const TrainerOptions& o);
+bool wants_servers(const JobOptions& o);
 
 /// Returns the number of workers in one pipeline.
-int width_of(const TrainerOptions& options);
+int width_of(const JobOptions& options);
 
 /// Returns the number of pipelines whose workers have links to each other.
-int linked_of(const TrainerOptions& options);
+int linked_of(const JobOptions& options);
 
 /// Returns the averaging policy with every constant filled in. Throws InvalidArgument for values
 /// out of range. Requires options.averaging.
-groups::Options group_policy(const TrainerOptions& options);
+groups::Options group_policy(const JobOptions& options);
 /// As above, for `pipelines` pipelines of `stages` stages, where each stage is held by one worker
 /// of a pipeline.
 groups::Options group_policy(const Averaging& averaging, int stages, int pipelines);

@@ -1,5 +1,5 @@
-// Training as one object per worker, which makes its plan (train_plan.h) and runs it step by step.
-// Used by Python's Executor and by C++ programs.
+// A training job: one object per worker, which makes its plan (job_plan.h) and runs it step by
+// step. Used by Python's Executor and by C++ programs.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,10 +13,11 @@
 #include "executor/feed/feeds.h"
 #include "executor/job/call_guard.h"
 #include "executor/job/fill_drift.h"
-#include "executor/job/train_groups.h"
-#include "executor/job/train_plan.h"
-#include "executor/job/train_tables.h"
-#include "executor/job/train_trace.h"
+#include "executor/job/job_groups.h"
+#include "executor/job/job_plan.h"
+#include "executor/job/job_tables.h"
+#include "executor/job/job_trace.h"
+#include "executor/job/step_result.h"
 #include "executor/loop/run.h"
 #include "executor/stage/optimizer.h"
 #include "executor/stage/train_stages.h"
@@ -26,53 +27,6 @@
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {
-
-/// A fetch of a run that does not train, unless it is a float32 scalar. A per-sample tensor has the
-/// shape [samples, ...] or [k * samples, ...] and covers the global batch in the order of pipelines
-/// and rows. Other tensors are sums over all micro-batches.
-struct NamedTensor {
-  std::string name;
-  DType dtype = DType::Float32;
-  Shape shape;
-  bool per_sample = false;
-  std::vector<std::byte> bytes;
-};
-
-/// Options of a run that does not train.
-struct ValidateOptions {
-  /// Names of the fetches to report; empty: all. Only what they depend on is computed.
-  std::vector<std::string> fetches = {};
-  /// Rows of all pipelines together, if the global batch is short. Pipelines and micro-batches are
-  /// filled in their order, and the remaining ones do not compute. The same on every worker.
-  std::optional<std::int64_t> rows = std::nullopt;
-  /// True if this worker asks to stop. Every worker's result then has `stop_asked`.
-  bool asks_to_stop = false;
-};
-
-/// The report of one step, the same on every worker.
-struct StepResult {
-  std::int64_t step = 0;  ///< index, from 0
-  std::vector<NamedScalar> scalars;
-  std::vector<NamedTensor> tensors;
-  double gradient_norm = 0;  ///< before clipping; 0 in validation
-  double learning_rate = 0;  ///< learning rate of this step's update
-  bool skipped = false;      ///< float16: a gradient was not finite, and no worker has updated
-  double loss_scale = 1;     ///< float16: the loss scale of the next step
-  bool stop_asked = false;   ///< a worker had asked to stop before this step
-  bool last = false;         ///< the last step of its run: every update is applied
-  /// Batches of all pipelines since the previous result. Where pipelines average weights, as far as
-  /// this worker knows about the others.
-  std::int64_t batches = 1;
-  std::int64_t rows = 0;  ///< validation: rows of all pipelines that the results cover
-
-  /// Returns the scalar of the fetch `name`. Throws InvalidArgument naming the available fetches.
-  double at(const std::string& name) const;
-};
-
-/// Checks that the fields of a data source match what the model reads. Every field of `given` that
-/// has a placeholder in the model must have the placeholder's dtype and row shape. `wanted` is
-/// Trainer::fields(). Throws InvalidArgument that names the field, both types and the remedy.
-void check_fields(const std::vector<FeedSpec>& wanted, const std::vector<Field>& given);
 
 /// Makes the plan of one worker and runs it.
 ///
@@ -90,33 +44,26 @@ void check_fields(const std::vector<FeedSpec>& wanted, const std::vector<Field>&
 /// names this first failure.
 ///
 /// Concurrent calls of several threads run one after the other, each of them whole (see lock()). A
-/// forked child can't use its parent's trainer: every call there throws InvalidArgument.
-class Trainer {
+/// forked child can't use its parent's job: every call there throws InvalidArgument.
+class Job {
  public:
-  /// Collective: every worker of `transport` constructs its own trainer with the same arguments.
+  /// Collective: every worker of `transport` constructs its own job with the same arguments.
   /// The transport must outlive it. Throws as make_plan, and InvalidArgument if the workers of a
   /// machine together need more memory than it has.
-  Trainer(const Graph& graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
-          comm::Transport& transport);
-  ~Trainer();
-
-  /// Throws what any worker of such a job would throw during construction, as far as that needs
-  /// neither links nor a coordinator. This includes plans that fail verification or do not fit the
-  /// workers and the model, stragglers and averages that do not fit the job, and plans over the
-  /// memory limit. Keeps nothing. Returns the bytes that the worker with the largest peak needs.
-  static std::int64_t check(const Graph& graph, const OptimizerConfig& optimizer,
-                            const TrainerOptions& options);
-
-  /// As check(), but returns the memory needs of the job's workers: those of one pipeline, or of
-  /// all pipelines if they are not cut alike.
-  static std::vector<WorkerMemory> memories(const Graph& graph, const OptimizerConfig& optimizer,
-                                            const TrainerOptions& options);
+  Job(const Graph& graph, const OptimizerConfig& optimizer, const JobOptions& options,
+      comm::Transport& transport);
+  ~Job();
 
   /// Locks out other threads while the lock is held. Throws as CallGuard::enter.
   [[nodiscard]] std::unique_lock<std::recursive_mutex> lock() const { return guard_->enter(); }
 
-  /// Returns the fields that this worker reads; empty for stages that read none.
-  const std::vector<FeedSpec>& fields() const { return plan_.fields; }
+  /// Returns this worker's plan: the graph after passes, the proved schedule, options with all cuts
+  /// filled in, fields that this worker reads, its place in the grid and its memory.
+  const JobPlan& plan() const { return plan_; }
+  /// Returns the graph that the job was constructed with, before passes.
+  const Graph& given_graph() const { return given_; }
+  const OptimizerConfig& optimizer() const { return optimizer_; }
+  comm::Transport& transport() const { return transport_; }
 
   /// Runs one step on this pipeline's batch: the one given, or the next of a sequence (null: this
   /// worker reads no field). Step numbers count up from step(). An asynchronous plan is filled and
@@ -137,12 +84,10 @@ class Trainer {
   /// asked to stop is shorter, and its last result has `stop_asked`.
   std::optional<StepResult> next(BatchStream* batches);
   /// Returns true in a worker with results: worker 0, or each averaging pipeline's first worker.
-  bool is_reporter() const { return is_asynchronous() ? run_->is_chief() : true; }
+  bool is_reporter() const { return plan_.asynchronous ? run_->is_chief() : true; }
   /// Returns null unless pipelines average weights; so does membership().
   Averager* averager() { return groups_ ? &groups_->averager() : nullptr; }
   Membership* membership() { return groups_ ? &groups_->membership() : nullptr; }
-  /// Returns true for a plan whose weights have versions and whose steps end without a flush.
-  bool is_asynchronous() const { return plan_.asynchronous; }
   /// Runs a forward pass with dropout off, newest weights, and buffers averaged over pipelines.
   /// Counts and losses cover the batches of all pipelines that the transport links. `batch` holds
   /// this pipeline's rows, which are fewer if the global batch is short.
@@ -168,6 +113,11 @@ class Trainer {
   double gradient_scale() const { return stages_->gradient_scale(); }
   void resume_loss_scale(const LossScale::State& state);
 
+  /// Makes `other` take the same loads and changes of step, learning rate, loss scale and weights;
+  /// null ends this. Used where a single process does the same steps. `other` must outlive its use.
+  void set_twin(Job* other) { twin_ = other; }
+  Job* twin() const { return twin_; }
+
   /// Multiplies the rate of later updates, the same on every worker. Throws InvalidArgument.
   void set_rate_factor(double factor);
 
@@ -186,23 +136,14 @@ class Trainer {
   void log_state(TensorLog& log, TensorRecord::Content what) const;
   /// Sets a function that is called when gradient sums are complete. See TrainStages::on_gradients.
   void on_gradients(std::function<void()> whole) { stages_->on_gradients(std::move(whole)); }
-  const Graph& graph() const { return plan_.graph; }
-  const Schedule& schedule() const { return plan_.lowered; }
-  const TrainerOptions& options() const { return plan_.options; }
-  const OptimizerConfig& optimizer() const { return optimizer_; }
-  const WorkerMemory& memory() const { return plan_.memory; }
   /// Returns how often a function of a stage was replayed from a recording (--cuda-graphs).
   std::int64_t repeated() const { return device_->queue().repeated(); }
-  /// Returns the most activations kept at once: as planned, or (measured_peak) in training so far.
-  ActivationPeak planned_peak() const { return plan_.planned_peak(); }
+  /// Returns the most activations that training has kept at once so far. See JobPlan::planned_peak.
   ActivationPeak measured_peak() const { return stages_->measured_peak(); }
-  int pipeline() const { return plan_.pipeline; }
   /// Returns true if this worker is in the pipeline that logs: the first living one.
   bool in_first_pipeline() const {
     return groups_ ? groups_->membership().is_first() : plan_.pipeline == 0;
   }
-  /// Returns the lowest model stage of this worker; kNone if it has none.
-  int stage() const { return plan_.stage(); }
   /// Returns this worker's parts of a checkpoint: the stages of which it has the first copy.
   std::vector<SavePart> save_parts() const;
   /// Returns the gradient sums of the last step for the same stages, before clipping and multiplied
@@ -240,12 +181,13 @@ class Trainer {
   }
   void check_drift();
 
-  TrainPlan plan_;
+  const Graph given_;
+  JobPlan plan_;
   OptimizerConfig optimizer_;  // the plan's, with the current rate factor
   comm::Transport& transport_;
   comm::Reducer reducer_;
   std::unique_ptr<StragglerInjector> injector_;   // null: no stragglers
-  std::unique_ptr<TrainGroups> groups_;           // null unless pipelines average weights
+  std::unique_ptr<JobGroups> groups_;             // null unless pipelines average weights
   std::unique_ptr<ps::ParameterClient> servers_;  // null unless weights or tables lie on servers
   std::unique_ptr<Device> device_;
   std::unique_ptr<DirectLinks> direct_;  // null: messages and sums go through the transport
@@ -256,12 +198,13 @@ class Trainer {
   std::vector<std::unique_ptr<WeightSync>> syncs_;
   Schedule forwards_;  // plan of a validation step
   std::unique_ptr<Run> run_, validation_;
-  std::int64_t run_left_ = 0;          // remaining steps of the run; while pipelines average: 1
-  std::unique_ptr<TrainTrace> trace_;  // null while nothing is recorded
-  std::unique_ptr<FillDrift> drift_;   // null unless filled work may be placed again
+  std::int64_t run_left_ = 0;         // remaining steps of the run; while pipelines average: 1
+  std::unique_ptr<JobTrace> trace_;   // null while nothing is recorded
+  std::unique_ptr<FillDrift> drift_;  // null unless filled work may be placed again
   std::int64_t origin_ns_ = 0;
   std::int64_t step_ = 0;
   std::unique_ptr<CallGuard> guard_;
+  Job* twin_ = nullptr;
 };
 
 }  // namespace hetu

@@ -1,4 +1,4 @@
-#include "executor/job/train_options.h"
+#include "executor/job/job_options.h"
 
 #include <algorithm>
 #include <numeric>
@@ -36,7 +36,7 @@ Fields injection_fields(Stragglers& stragglers) {
   return only(fields(stragglers), {"hetero", "slow", "seed"});
 }
 
-Fields fields(TrainerOptions& o) {  // NOLINT(readability-function-size): a table
+Fields fields(JobOptions& o) {  // NOLINT(readability-function-size): a table
   Fields sizes = without(fields(static_cast<Sizes&>(o)),
                          {"stages", "stage_replicas", "steps", "pair_semantics"});
   for (OptionField& f : sizes)
@@ -147,7 +147,7 @@ Fields fields(TrainerOptions& o) {  // NOLINT(readability-function-size): a tabl
   return recorded(joined(joined(joined({batch}, sizes), rest), fields(o.cache)), o.given);
 }
 
-Fields grid_fields(TrainerOptions& o) {
+Fields grid_fields(JobOptions& o) {
   Fields grid = only(fields(static_cast<Sizes&>(o)), {"stages", "stage_replicas"});
   grid.push_back(
       {.name = "method", .value = &o.method, .doc = "name of the method, or of the plan"});
@@ -161,8 +161,8 @@ Fields grid_fields(TrainerOptions& o) {
   return recorded(grid, o.given);
 }
 
-void check_training_options(const TrainerOptions& o) {
-  TrainerOptions stated = o;
+void check_training_options(const JobOptions& o) {
+  JobOptions stated = o;
   check_fields(without(fields(stated), {"chunks"}));
   require(o.batch_size % o.micro_batches == 0,
           "--batch-size {} is not a multiple of --micro-batches {}; choose a multiple of {}",
@@ -184,7 +184,7 @@ Ablation ablation_of(const std::string& payload) {
           .sums = both || payload == "one-byte:allreduce"};
 }
 
-int model_stages_of(const TrainerOptions& o) {
+int model_stages_of(const JobOptions& o) {
   if (o.plan) return model_stages(*o.plan);
   const Method* method = find_method(o.method);
   return o.stages * (method != nullptr ? resolved(*method, o).chunks : 1);
@@ -214,19 +214,19 @@ int default_micro_batches(const std::string& method) {
   return updates * micros_per_update(*plan) > plan->micro_batches ? 1 : kSeveral;
 }
 
-bool wants_servers(const TrainerOptions& o) {
+bool wants_servers(const JobOptions& o) {
   if (o.sync_method == "ps") return true;
   if (o.pipelines < 2) return false;
   const std::optional<Schedule> plan = o.plan ? o.plan : smallest_plan(o.method);
   return plan && plan->version_rule == VersionRule::Wave;
 }
 
-int width_of(const TrainerOptions& options) {
+int width_of(const JobOptions& options) {
   const std::vector<int>& each = options.replicas;
   return each.empty() ? options.stages : std::accumulate(each.begin(), each.end(), 0);
 }
 
-int linked_of(const TrainerOptions& options) {
+int linked_of(const JobOptions& options) {
   return options.averaging && options.averaging->apart ? 1 : options.pipelines;
 }
 
@@ -238,7 +238,7 @@ groups::Options group_policy(const Averaging& averaging, int stages, int pipelin
   return groups::with_defaults(policy);
 }
 
-groups::Options group_policy(const TrainerOptions& options) {
+groups::Options group_policy(const JobOptions& options) {
   return group_policy(*options.averaging, options.stages, options.pipelines);
 }
 

@@ -1,13 +1,14 @@
 // Tests the plan of a training job. It is a value that needs no links, every construction gives the
-// same plan, and Trainer runs it. Also covers plans of runs of every length.
-#include "executor/job/train_plan.h"
+// same plan, and Job runs it. Also covers plans of runs of every length.
+#include "executor/job/job_plan.h"
 
 #include <gmock/gmock.h>
 #include <omp.h>
 
 #include "base/error.h"
+#include "executor/job/job.h"
+#include "executor/job/job_check.h"
 #include "executor/job/make_plan.h"
-#include "executor/job/trainer.h"
 #include "graph/passes/fuse_bias_grad.h"
 #include "graph/passes/mixed_precision.h"
 #include "net/transport/inproc.h"
@@ -28,8 +29,8 @@ Graph model() {
   return testing_model::language_model(sizes);
 }
 
-TrainerOptions options_of(const char* method, int pipelines, int stages, int micro_batches) {
-  TrainerOptions options = test_options();
+JobOptions options_of(const char* method, int pipelines, int stages, int micro_batches) {
+  JobOptions options = test_options();
   options.method = method;
   options.pipelines = pipelines;
   options.stages = stages;
@@ -39,8 +40,8 @@ TrainerOptions options_of(const char* method, int pipelines, int stages, int mic
   return options;
 }
 
-TEST(TrainPlan, NamesADeviceThatThereIs) {
-  TrainerOptions options = options_of("1f1b", 1, 2, 4);
+TEST(JobPlan, NamesADeviceThatThereIs) {
+  JobOptions options = options_of("1f1b", 1, 2, 4);
   options.device = "tpu";
   EXPECT_THAT(
       [&] {
@@ -51,7 +52,7 @@ TEST(TrainPlan, NamesADeviceThatThereIs) {
 
 // The back end chooses the kernel of each node. The stage must hold the kernels that the back end
 // prepared.
-TEST(TrainPlan, StagesHaveTheKernelsOfTheirBackEnd) {
+TEST(JobPlan, StagesHaveTheKernelsOfTheirBackEnd) {
   const Graph graph = model();
   CompileOptions options;
   options.first_block = {0};
@@ -106,11 +107,11 @@ TEST_P(SummedGradients, AreWhatProductsAddTo) {
   options.half_backward = true;
   EXPECT_EQ(in_place(), 0) << "halves have kernels of two sizes";
 }
-INSTANTIATE_TEST_SUITE_P(TrainPlan, SummedGradients, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(JobPlan, SummedGradients, testing::Bool());
 
 // A product also computes the gradient of its bias, unless the product reads the terms of that
 // gradient rounded.
-TEST(TrainPlan, BiasGradientsAreSumsOfWhatIsThere) {
+TEST(JobPlan, BiasGradientsAreSumsOfWhatIsThere) {
   Builder b(op_set());
   const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 8});
   const ValueId y =
@@ -119,10 +120,10 @@ TEST(TrainPlan, BiasGradientsAreSumsOfWhatIsThere) {
   b.fetch("loss", b.apply("sum", {loss}));
   b.differentiate(b.graph().fetches[0].second);
   const Graph graph = b.finish();
-  TrainerOptions options = options_of("gpipe", 1, 1, 2);
+  JobOptions options = options_of("gpipe", 1, 1, 2);
   for (const char* dtype : {"float32", "bf16-emulated"}) {
     options.dtype = dtype;
-    const TrainPlan plan = make_plan(graph, {}, options, {0, 1});
+    const JobPlan plan = make_plan(graph, {}, options, {0, 1});
     std::vector<std::string> joined, apart;
     for (const Node& n : plan.graph.nodes) {
       if (n.op == "linear_weight_bias_grad") joined.push_back(n.name);
@@ -140,7 +141,7 @@ TEST(TrainPlan, BiasGradientsAreSumsOfWhatIsThere) {
 
 // If a weight doesn't change between updates and products read it in a narrow dtype, it is rounded
 // once per update. Forward and backward share the rounded copy.
-TEST(TrainPlan, WeightsAreRoundedOncePerUpdate) {
+TEST(JobPlan, WeightsAreRoundedOncePerUpdate) {
   const Graph graph = mixed_precision(model(), op_set(), DType::BFloat16);
   CompileOptions options;
   options.first_block = {0};
@@ -171,7 +172,7 @@ TEST(TrainPlan, WeightsAreRoundedOncePerUpdate) {
 // Products of few rows read packed weights. Where several micro-batches read the same weights, they
 // are packed once per update, for the forward and for the gradient of inputs. The weights
 // themselves are kept too.
-TEST(TrainPlan, WeightsArePackedOncePerUpdate) {
+TEST(JobPlan, WeightsArePackedOncePerUpdate) {
   const Graph graph = model();
   CompileOptions options;
   options.first_block = {0};
@@ -202,43 +203,43 @@ TEST(TrainPlan, WeightsArePackedOncePerUpdate) {
     EXPECT_EQ(l.packed_input, kNone);
 }
 
-TEST(TrainPlan, IsWhatEveryWorkerRuns) {
+TEST(JobPlan, IsWhatEveryWorkerRuns) {
   const Graph graph = model();
-  for (const TrainerOptions& options :
+  for (const JobOptions& options :
        {options_of("1f1b", 2, 2, 4), options_of("interleaved-1f1b", 1, 2, 4),
         options_of("pipedream", 1, 3, 1), options_of("pipedream-2bw", 2, 2, 2)}) {
     const int workers = options.pipelines * options.stages;
     EXPECT_EQ(on_worker_threads(
                   workers,
                   [&](comm::Transport& links) {
-                    const Trainer trainer(graph, {}, options, links);
-                    const TrainPlan plan = make_plan(graph, {}, options, {links.worker(), workers});
-                    EXPECT_EQ(plan.lowered, trainer.schedule()) << options.method;
-                    EXPECT_EQ(to_string(plan.memory), to_string(trainer.memory()));
-                    EXPECT_EQ(plan.options.first_block, trainer.options().first_block);
-                    EXPECT_EQ(plan.planned_peak(), trainer.planned_peak());
-                    EXPECT_EQ(plan.stage(), trainer.stage());
+                    const Job trainer(graph, {}, options, links);
+                    const JobPlan plan = make_plan(graph, {}, options, {links.worker(), workers});
+                    EXPECT_EQ(plan.lowered, trainer.plan().lowered) << options.method;
+                    EXPECT_EQ(to_string(plan.memory), to_string(trainer.plan().memory));
+                    EXPECT_EQ(plan.options.first_block, trainer.plan().options.first_block);
+                    EXPECT_EQ(plan.planned_peak(), trainer.plan().planned_peak());
+                    EXPECT_EQ(plan.stage(), trainer.plan().stage());
                     EXPECT_EQ(plan.number(), links.worker());
-                    EXPECT_EQ(plan.asynchronous, trainer.is_asynchronous());
-                    ASSERT_EQ(plan.fields.size(), trainer.fields().size());
+                    EXPECT_EQ(plan.asynchronous, trainer.plan().asynchronous);
+                    ASSERT_EQ(plan.fields.size(), trainer.plan().fields.size());
                     for (std::size_t f = 0; f < plan.fields.size(); ++f)
-                      EXPECT_EQ(plan.fields[f].name, trainer.fields()[f].name);
+                      EXPECT_EQ(plan.fields[f].name, trainer.plan().fields[f].name);
                   }),
               "");
   }
 }
 
-TEST(TrainPlan, LeavesTheThreadsOfTheCallerAlone) {
+TEST(JobPlan, LeavesTheThreadsOfTheCallerAlone) {
   const int before = omp_get_max_threads();
-  TrainerOptions options = options_of("1f1b", 1, 2, 2);
+  JobOptions options = options_of("1f1b", 1, 2, 2);
   options.threads = before + 1;
   make_plan(model(), {}, options, {0, 2});
   EXPECT_EQ(omp_get_max_threads(), before);
-  Trainer::check(model(), {}, options);
+  check_job(model(), {}, options);
   EXPECT_EQ(omp_get_max_threads(), before);
 }
 
-TEST(TrainPlan, IsForSoManyWorkers) {
+TEST(JobPlan, IsForSoManyWorkers) {
   EXPECT_THAT(
       [] {
         make_plan(model(), {}, options_of("1f1b", 2, 2, 2), {0, 3});
@@ -249,14 +250,14 @@ TEST(TrainPlan, IsForSoManyWorkers) {
 
 // Up to least_steps() steps, the plan of a run equals a plan that is generated for its length.
 // Longer runs use the plan of least_steps() steps, whose rows repeat.
-TEST(TrainPlan, OfARunIsAsGeneratedForIt) {
+TEST(JobPlan, OfARunIsAsGeneratedForIt) {
   for (const char* method : {"pipedream", "pipedream-2bw"}) {
     for (const bool recompute : {false, true}) {
       for (int stages = 1; stages <= 3; ++stages) {
         const int micros = std::string(method) == "pipedream" ? 1 : 3;
-        TrainerOptions options = options_of(method, 1, stages, micros);
+        JobOptions options = options_of(method, 1, stages, micros);
         options.with_recompute = recompute;
-        const TrainPlan plan = make_plan(model(), {}, options, {0, stages});
+        const JobPlan plan = make_plan(model(), {}, options, {0, stages});
         ASSERT_TRUE(plan.asynchronous);
         const int least = least_steps(plan.one_step);
         for (int steps = 1; steps <= 3 * least; ++steps) {
@@ -272,32 +273,32 @@ TEST(TrainPlan, OfARunIsAsGeneratedForIt) {
 
 // A user's own rows are never generated or shortened. If a plan can't have the requested length,
 // the error names that length.
-TEST(TrainPlan, OfAUsersOwnRowsIsAsLongAsTheyCanBe) {
-  TrainerOptions options = options_of("", 1, 2, 1);
+TEST(JobPlan, OfAUsersOwnRowsIsAsLongAsTheyCanBe) {
+  JobOptions options = options_of("", 1, 2, 1);
   options.plan = generate("pipedream", {.stages = 2, .micro_batches = 1, .steps = 20});
-  const TrainPlan plan = make_plan(model(), {}, options, {1, 2});
+  const JobPlan plan = make_plan(model(), {}, options, {1, 2});
   EXPECT_EQ(plan.lowered, lower(*options.plan, plan.how));
   EXPECT_EQ(plan.of_run(25), plan.lowered);
   for (Program& p : options.plan->workers) p = {unroll(p), {}, 0, 0, {}};
-  const TrainPlan flat = make_plan(model(), {}, options, {1, 2});
+  const JobPlan flat = make_plan(model(), {}, options, {1, 2});
   EXPECT_EQ(flat.of_run(20).steps, 20);
   EXPECT_THAT([&] { flat.of_run(25); }, testing::ThrowsMessage<Error>(testing::HasSubstr(
                                             "a plan of 20 step(s) can't be changed to 25 steps")));
 }
 
-TEST(TrainPlan, OfAUsersOwnRowsIsForNoShorterRun) {
+TEST(JobPlan, OfAUsersOwnRowsIsForNoShorterRun) {
   const auto links = comm::make_inproc(1);
-  TrainerOptions options = options_of("", 1, 1, 1);
+  JobOptions options = options_of("", 1, 1, 1);
   options.plan = generate("pipedream", {.stages = 1, .micro_batches = 1, .steps = 20});
-  Trainer trainer(model(), {}, options, *links[0]);
+  Job trainer(model(), {}, options, *links[0]);
   EXPECT_THAT([&] { trainer.begin_run(19); },
               testing::ThrowsMessage<Error>(testing::HasSubstr(
                   "the plan has 20 steps without a flush, but the run has only 19")));
 }
 
-TEST(TrainPlan, OfValidationHasForwardsAlone) {
+TEST(JobPlan, OfValidationHasForwardsAlone) {
   for (const char* method : {"1f1b", "pipedream-2bw"}) {
-    const TrainPlan plan = make_plan(model(), {}, options_of(method, 1, 2, 2), {0, 2});
+    const JobPlan plan = make_plan(model(), {}, options_of(method, 1, 2, 2), {0, 2});
     const Schedule forwards = plan.of_validation();
     EXPECT_FALSE(any_instr(
         forwards, [](const Instr& i) { return is_compute(i.kind) && i.kind != Kind::Forward; }));

@@ -1,4 +1,4 @@
-#include "executor/job/train_groups.h"
+#include "executor/job/job_groups.h"
 
 #include <algorithm>
 #include <string>
@@ -11,9 +11,8 @@
 
 namespace hetu {
 
-TrainGroups::TrainGroups(const TrainPlan& plan, comm::Transport& links)
-    : plan_(plan), links_(links) {
-  const TrainerOptions& job = plan.options;
+JobGroups::JobGroups(const JobPlan& plan, comm::Transport& links) : plan_(plan), links_(links) {
+  const JobOptions& job = plan.options;
   const Averaging& how = *job.averaging;
   const groups::Options policy = group_policy(job);
   ps::ClientOptions client;
@@ -43,7 +42,7 @@ TrainGroups::TrainGroups(const TrainPlan& plan, comm::Transport& links)
   averager_ = std::make_unique<Averager>(*members_, *client_, options);
 }
 
-std::vector<WorkerNeed> TrainGroups::of_all_pipelines(std::vector<WorkerNeed> own) {
+std::vector<WorkerNeed> JobGroups::of_all_pipelines(std::vector<WorkerNeed> own) {
   if (!mesh_) return own;
   std::vector<WorkerNeed> all(own.size() * plan_.options.pipelines);
   for (const auto& [pipeline, text] : members_->exchange(to_text(own))) {
@@ -57,37 +56,37 @@ std::vector<WorkerNeed> TrainGroups::of_all_pipelines(std::vector<WorkerNeed> ow
   return all;
 }
 
-void TrainGroups::begin_run(std::int64_t step, std::int64_t steps) {
+void JobGroups::begin_run(std::int64_t step, std::int64_t steps) {
   run_begin_ = step;
   run_end_ = step + steps;
   batches_before_ = 0;
 }
 
-int TrainGroups::planned_steps() const {
+int JobGroups::planned_steps() const {
   const std::int64_t known = averager_->stop_after();
   return known == groups::kRunsOn ? least_steps(plan_.lowered) : static_cast<int>(known);
 }
 
 // Updates of other pipelines become known in leaps. Over a whole run the counts add up to the
 // batches of all pipelines.
-std::int64_t TrainGroups::new_batches() {
+std::int64_t JobGroups::new_batches() {
   const std::int64_t done = averager_->updates_of_all();
   return std::max<std::int64_t>(0, done - std::exchange(batches_before_, done));
 }
 
-void TrainGroups::ask_to_stop() {
+void JobGroups::ask_to_stop() {
   asks_to_stop_ = true;
   averager_->stop_soon();
 }
 
-std::int64_t TrainGroups::end_run() {
+std::int64_t JobGroups::end_run() {
   stop_asked_ = any_asks_to_stop();
   asks_to_stop_ = false;
   return stop_asked_ ? std::min(run_end_, run_begin_ + mean_updates()) : run_end_;
 }
 
 // Sums a value over all workers of the job.
-double TrainGroups::sum(double value, int part, const char* what) {
+double JobGroups::sum(double value, int part, const char* what) {
   const int run = static_cast<int>(run_begin_ & 0x3fff);
   comm::sum_f64(
       links_, comm::everyone(links_), &value, 1,
@@ -96,14 +95,14 @@ double TrainGroups::sum(double value, int part, const char* what) {
 }
 
 // Returns the same answer on every worker of the job.
-bool TrainGroups::any_asks_to_stop() {
+bool JobGroups::any_asks_to_stop() {
   if (members_->may_lose()) return members_->any_raises(asks_to_stop_);
   return sum(asks_to_stop_ ? 1 : 0, 2, "the stop requests of all workers") > 0;
 }
 
 // Returns the mean over the pipelines in this run, rounded down; the same on every worker of the
 // job.
-std::int64_t TrainGroups::mean_updates() {
+std::int64_t JobGroups::mean_updates() {
   const std::int64_t own = averager_->updates();
   if (members_->may_lose()) {
     std::int64_t sum = 0;

@@ -1,13 +1,13 @@
 // Records a training job on one worker, and combines the records of all workers into a trace file.
-// Owned by Trainer while it records.
+// Owned by Job while it records.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "executor/job/job_plan.h"
 #include "executor/job/run_trace.h"
-#include "executor/job/train_plan.h"
 #include "executor/loop/trace_recorder.h"
 #include "executor/stage/block_times.h"
 #include "net/transport/collective.h"
@@ -15,10 +15,10 @@
 namespace hetu {
 
 /// The recorded events and block times of one worker.
-class TrainTrace {
+class JobTrace {
  public:
   /// `plan` must outlive this object. Times count from `origin_ns` on the clock of comm::now_ns().
-  TrainTrace(const TrainPlan& plan, std::int64_t origin_ns);
+  JobTrace(const JobPlan& plan, std::int64_t origin_ns);
 
   TraceRecorder& recorder() { return recorder_; }
   BlockTimes& blocks() { return blocks_; }
@@ -40,7 +40,7 @@ class TrainTrace {
              bool speaks, const std::string& tables);
 
  private:
-  const TrainPlan& plan_;
+  const JobPlan& plan_;
   std::int64_t origin_ns_;
   TraceRecorder recorder_;
   BlockTimes blocks_;

@@ -1,4 +1,4 @@
-#include "executor/job/train_plan.h"
+#include "executor/job/job_plan.h"
 
 #include <algorithm>
 #include <utility>
@@ -30,8 +30,8 @@ Costs costs_known(const Graph& graph, int stages) {
 
 }  // namespace
 
-Schedule TrainPlan::computes(int steps) const {
-  const TrainerOptions& o = options;
+Schedule JobPlan::computes(int steps) const {
+  const JobOptions& o = options;
   const Method* method = o.plan ? nullptr : find_method(o.method);
   if (method != nullptr) refuse_foreign(*method, o.given);
   PlanSource source{
@@ -65,39 +65,39 @@ Schedule TrainPlan::computes(int steps) const {
 // A method is generated once for all lengths at which its rows have a body, because shorter rows
 // differ. A user's own rows are not generated. They go through computes(), so that an error names
 // their actual length.
-Schedule TrainPlan::over_steps(int steps) const {
+Schedule JobPlan::over_steps(int steps) const {
   const Schedule& many = many_steps;
   const bool repeats = !many.workers.empty() && run_grain(many) > 0;
   if (options.plan || !repeats || steps < least_steps(many)) return computes(steps);
   return with_steps(many, steps);
 }
 
-std::vector<int> TrainPlan::own_pipeline() const {
+std::vector<int> JobPlan::own_pipeline() const {
   std::vector<int> workers(width());
   for (int w = 0; w < width(); ++w) workers[w] = worker - row + w;
   return workers;
 }
 
-std::vector<int> TrainPlan::copies() const {
+std::vector<int> JobPlan::copies() const {
   std::vector<int> workers;
   for (int d = 0; d < linked; ++d) workers.push_back(d * width() + row);
   return workers;
 }
 
-std::string TrainPlan::stages_text() const {
+std::string JobPlan::stages_text() const {
   std::string text;
   for (const StageHere& here : stages)
     text += fmt::format("{}{}", text.empty() ? "" : " and ", here.stage);
   return text;
 }
 
-ActivationPeak TrainPlan::planned_peak() const {
+ActivationPeak JobPlan::planned_peak() const {
   std::vector<std::int64_t> saved(lowered.placements.size(), 0);
   for (const StageHere& here : stages) saved[here.placement] = here.saved;
   return hetu::planned_peak(lowered, row, saved);
 }
 
-Schedule TrainPlan::of_run(int steps) const {
+Schedule JobPlan::of_run(int steps) const {
   const int least = least_steps(one_step);
   if (steps > least) {
     const int grain = run_grain(over_steps(least));
@@ -106,7 +106,7 @@ Schedule TrainPlan::of_run(int steps) const {
   return lower(over_steps(steps), how);
 }
 
-Schedule TrainPlan::of_validation() const { return forwards_of(one_step, how); }
+Schedule JobPlan::of_validation() const { return forwards_of(one_step, how); }
 
 Schedule forwards_of(const Schedule& compute, const Lowering& how) {
   Schedule forwards = compute;
@@ -129,6 +129,20 @@ Schedule forwards_of(const Schedule& compute, const Lowering& how) {
       });
   }
   return plan;
+}
+
+void check_fields(const std::vector<FeedSpec>& wanted, const std::vector<Field>& given) {
+  for (const Field& field : given) {
+    const auto found = std::find_if(wanted.begin(), wanted.end(), [&field](const FeedSpec& spec) {
+      return spec.name == field.name;
+    });
+    if (found == wanted.end()) continue;
+    require(found->dtype == field.dtype && found->sample_shape == field.shape,
+            "field '{}': the data have rows of {} {}, the model's placeholder takes {} {}. Change "
+            "the placeholder, or convert the rows.",
+            field.name, dtype_name(field.dtype), to_string(field.shape), dtype_name(found->dtype),
+            to_string(found->sample_shape));
+  }
 }
 
 }  // namespace hetu

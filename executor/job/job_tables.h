@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "executor/job/train_plan.h"
+#include "executor/job/job_plan.h"
 #include "executor/stage/train_stages.h"
 #include "executor/sync/server_tables.h"
 
@@ -15,7 +15,7 @@ namespace hetu {
 
 /// Opens the tables of this worker; returns null if it has none. All arguments must outlive the
 /// result.
-std::unique_ptr<ServerTables> open_tables(const TrainPlan& job, TrainStages& stages,
+std::unique_ptr<ServerTables> open_tables(const JobPlan& job, TrainStages& stages,
                                           comm::Transport& transport, ps::ParameterClient* servers);
 
 /// Returns the counters of a worker's caches for traces: a JSON list of objects with the worker,
