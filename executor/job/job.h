@@ -2,6 +2,7 @@
 // step. Used by Python's Executor and by C++ programs.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
