@@ -37,8 +37,9 @@ void add(TableStatus& to, const TableStatus& from) {
   to.pushes = std::min(to.pushes, from.pushes);
   to.updates = std::min(to.updates, from.updates);
   for (std::size_t m = 0; m < std::min(to.members.size(), from.members.size()); ++m) {
-    to.members[m].clock = std::min(to.members[m].clock, from.members[m].clock);
+    const std::int64_t clock = std::min(to.members[m].clock, from.members[m].clock);
     if (to.members[m].presence == Presence::NotCome) to.members[m] = from.members[m];
+    to.members[m].clock = clock;
     if (from.members[m].presence == Presence::Dead) to.members[m].presence = Presence::Dead;
   }
   for (const WaitStatus& wait : from.waiting) {
