@@ -1,6 +1,6 @@
 // exp, erf, tanh and log in float32 without branches or calls, so that loops over them can be
 // vectorized at any width. The coefficients are Chebyshev fits computed with 40 digits. The stated
-// error bounds are those that tests/ops/vector_math_test.cpp checks, over dense grids against
+// error bounds are those that tests/ops/cpu/vector_math_test.cpp checks, over dense grids against
 // <cmath> in float64.
 #pragma once
 #include <bit>

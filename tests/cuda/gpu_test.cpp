@@ -16,10 +16,10 @@
 #include "executor/device/device.h"
 #include "ops/cuda/cudnn_conv.h"
 #include "ops/cuda/registry.h"
-#include "tests/ops/cuda_tolerance.h"
+#include "tests/ops/cuda/cuda_tolerance.h"
+#include "tests/ops/cuda/few_channels_layers.h"
+#include "tests/ops/cuda/flash_samples.h"
 #include "tests/ops/factors.h"
-#include "tests/ops/few_channels_layers.h"
-#include "tests/ops/flash_samples.h"
 #include "tests/ops/samples.h"
 #include "tests/ops/tensors.h"
 
@@ -137,7 +137,7 @@ TEST_P(GpuRows, AgreeOnChannelsLastImages) {
     }
 }
 
-// The same test as in tests/ops/cuda_flash_test.cpp on the host.
+// The same test as in tests/ops/cuda/cuda_flash_test.cpp on the host.
 TEST_F(OnGpu, FlashAttentionGoesThroughTiles) {
   const RunContext context{kSeed, 7, 40, true, 4};
   for (const FlashSample& f : flash_samples())

@@ -3,7 +3,7 @@
 #include <driver_types.h>
 
 #include "tests/emulator/card_functions.h"
-#include "tests/executor/fake_nccl_launch.h"
+#include "tests/stand_ins/fake_nccl_launch.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 """train_bert.py without a flush: pipedream and pipedream-2bw through heturun, with stops, resumes and drains.
 
-tests/executor/repeated_test.cpp checks that their bits equal those of a replay of the weight versions."""
+tests/executor/loop/repeated_test.cpp checks that their bits equal those of a replay of the weight versions."""
 import itertools
 import json
 import re

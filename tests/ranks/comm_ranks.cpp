@@ -19,7 +19,7 @@
 #include "executor/job/links.h"
 #include "net/transport/collective.h"
 #include "net/transport/connect.h"
-#include "tests/net/random_messages.h"
+#include "tests/net/transport/random_messages.h"
 
 namespace hetu::comm {
 namespace {

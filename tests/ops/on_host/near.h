@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "tests/ops/cuda_tolerance.h"
+#include "tests/ops/cuda/cuda_tolerance.h"
 #include "tests/ops/tensors.h"
 
 namespace hetu::test {
