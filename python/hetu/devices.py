@@ -73,8 +73,8 @@ def parse_devices(text: str) -> list[Device]:
 class Layout:
     """The assignment of stages to workers.
 
-    worker_of[pipeline][stage]: the number of the worker.
-    rows_of[stage]: the rows of the list that merged into the stage.
+    worker_of: the number of the worker, by pipeline and then by stage.
+    rows_of: the rows of the list that merged into the stage, by stage.
     note: a line to print; "" if the user chose the layout.
     replicas: the number of workers of each stage, for a list whose rows differ in length; else empty. Such a list is one
     pipeline. worker_of then holds one row with the workers, stage by stage, and micro-batch g runs on replica g mod D of
