@@ -186,7 +186,8 @@ class ThreadedPipeline:
                     stack.enter_context(one())
                 return getattr(self.members[number], name)(*given[number], **named[number])
 
-        return Turn(self, [partial(call, number) for number in range(1, len(self.members))]).end(partial(call, 0))
+        works = [partial(call, number) for number in range(len(self.members))]
+        return Turn([member.transport for member in self.members], self.pools, works[1:]).end(works[0])
 
     # ---- parameters and modules ----
 
