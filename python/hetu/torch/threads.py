@@ -36,7 +36,7 @@ TOGETHER = ("state_dict", "load_state_dict", "save", "load", "clip_grad_norm_", 
             "record", "write_trace")
 
 # Calls between workers, which a single script can't make for all of them.
-APART = ("exchange", "exchanges", "together", "agreed", "run", "stop_soon", "transport", "job")
+APART = ("exchange", "exchanges", "state", "run", "stop_soon", "transport", "job")
 
 
 def workers_of(name: str) -> int:
