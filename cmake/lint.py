@@ -18,6 +18,7 @@ import lint_classes
 import lint_imports
 import lint_layers
 import lint_prose
+import lint_python
 import lint_reading
 import lint_rules
 
@@ -175,7 +176,7 @@ def house(files: list[str]) -> bool:
     found = [*lint_layers.check_includes(ROOT, files), *lint_layers.check_links(ROOT, files),
              *lint_layers.check_cycles(ROOT, files), *lint_imports.check(ROOT, files),
              *lint_rules.check(ROOT, files), *lint_classes.check(ROOT, files),
-             *lint_prose.check(ROOT, files)]
+             *lint_prose.check(ROOT, files), *lint_python.check(ROOT, files)]
     for line in found:
         print(line)
     for name, lines in lint_rules.sizes({f: (ROOT / f).read_text(errors="replace") for f in files

@@ -1,7 +1,6 @@
 """Checks the imports of Python packages against the table of lint_layers, and that no modules import each other in a cycle.
 
-An import counts at any place, also inside a function: a late import is still a dependency. Imports for type checkers only
-don't count."""
+An import counts at any place, also inside a function or for type checkers only: it is still a dependency."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def check(root: Path, files: list[str]) -> list[str]:
 
 def imports(tree: ast.AST, known: set[str]) -> Iterator[tuple[int, str]]:
     """Yields (line, file) of every import of a file in python/. For a name in a module, the file is the module's."""
-    for node in statements(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -53,14 +52,6 @@ def imports(tree: ast.AST, known: set[str]) -> Iterator[tuple[int, str]]:
                 target = file_of(node.module or "", known)
             if target is not None:
                 yield node.lineno, target
-
-
-def statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yields every node except those under `if TYPE_CHECKING`."""
-    for node in ast.iter_child_nodes(tree):
-        if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-            yield node
-            yield from statements(node)
 
 
 def file_of(module: str, known: set[str]) -> str | None:

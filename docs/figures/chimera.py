@@ -24,82 +24,94 @@ def row_starts(run: dict[str, Any], worker: int) -> str:
     return " ".join(f"{e['kind']}{e['micro']}@{e['start_us'] / 1000:g}" for e in events)
 
 
-def closed_forms(page: Page) -> None:
-    def run(d: int, n: int, b: float, **how: Any) -> dict[str, Any]:
-        return simulated("chimera", stages=d, micro_batches=n, forward=1, backward=b, **how)
+DEPTHS, UNITS = (2, 4, 6, 8, 12, 16), (1, 2, 3, 4)
+EVERY = [(d, k * d, k) for d in DEPTHS for k in UNITS]
+EVEN = [(d, n, k) for d, n, k in EVERY if k % 2 == 0]
+PAIRED = [(d, f) for d in DEPTHS for f in range(1, d // 2 + 1) if d // 2 % f == 0]
+DOUBLE, HALVE = {"concat": "doubling"}, {"concat": "halving"}
 
-    depths, units = (2, 4, 6, 8, 12, 16), (1, 2, 3, 4)
-    every = [(d, k * d, k) for d in depths for k in units]
-    even = [(d, n, k) for d, n, k in every if k % 2 == 0]
-    paired = [(d, f) for d in depths for f in range(1, d // 2 + 1) if d // 2 % f == 0]
-    double, halve = {"concat": "doubling"}, {"concat": "halving"}
-    rows = [
+
+def run(d: int, n: int, b: float, **how: Any) -> dict[str, Any]:
+    return simulated("chimera", stages=d, micro_batches=n, forward=1, backward=b, **how)
+
+
+def makespans(page: Page) -> list[Any]:
+    return [
         worst_of(
             page,
             "N = D: D F + (2D-2) B, B = 1, 1.5, 2, 3, 4",
-            [(d + (2 * d - 2) * b, run(d, d, b)["makespan"]) for d in depths for b in (1, 1.5, 2, 3, 4)],
+            [(d + (2 * d - 2) * b, run(d, d, b)["makespan"]) for d in DEPTHS for b in (1, 1.5, 2, 3, 4)],
         ),
         worst_of(
             page,
             "direct, B = F, any pairs f: 2N + D/f - 2",
-            [(2 * k * d + d / f - 2, run(d, k * d, 1, pairs=f)["makespan"]) for d, f in paired for k in units],
+            [(2 * k * d + d / f - 2, run(d, k * d, 1, pairs=f)["makespan"]) for d, f in PAIRED for k in UNITS],
         ),
         worst_of(
             page,
             "direct, B = 2F: (5D-4) + (K-1)(4D-2)",
-            [(5 * d - 4 + (k - 1) * (4 * d - 2), run(d, n, 2)["makespan"]) for d, n, k in every],
+            [(5 * d - 4 + (k - 1) * (4 * d - 2), run(d, n, 2)["makespan"]) for d, n, k in EVERY],
         ),
         worst_of(
             page,
             "doubling, K even, B = 2F: 3N + 3(D-2)/2",
-            [(3 * n + 3 * (d - 2) / 2, run(d, n, 2, **double)["makespan"]) for d, n, k in even],
+            [(3 * n + 3 * (d - 2) / 2, run(d, n, 2, **DOUBLE)["makespan"]) for d, n, k in EVEN],
         ),
         worst_of(
             page,
             "doubling, K even, B = 3F: 4N + (1+K/2)(D-2)",
-            [(4 * n + (1 + k / 2) * (d - 2), run(d, n, 3, **double)["makespan"]) for d, n, k in even],
+            [(4 * n + (1 + k / 2) * (d - 2), run(d, n, 3, **DOUBLE)["makespan"]) for d, n, k in EVEN],
         ),
         worst_of(
-            page, "halving, B = 2F: 3N + D - 2", [(3 * n + d - 2, run(d, n, 2, **halve)["makespan"]) for d, n, k in every]
+            page, "halving, B = 2F: 3N + D - 2", [(3 * n + d - 2, run(d, n, 2, **HALVE)["makespan"]) for d, n, k in EVERY]
         ),
         worst_of(
             page,
             "halving, B = 3F: 4N + (1+K/2)(D-2)",
-            [(4 * n + (1 + k / 2) * (d - 2), run(d, n, 3, **halve)["makespan"]) for d, n, k in every],
+            [(4 * n + (1 + k / 2) * (d - 2), run(d, n, 3, **HALVE)["makespan"]) for d, n, k in EVERY],
         ),
+    ]
+
+
+def bubble_ratios(page: Page) -> list[Any]:
+    return [
         worst_of(
             page,
             "bubble ratio, B = F, f pairs, N = D: (D-2f)/(2fN + D - 2f)",
-            [((d - 2 * f) / (2 * f * d + d - 2 * f), run(d, d, 1, pairs=f)["bubble_fraction"]) for d, f in paired],
+            [((d - 2 * f) / (2 * f * d + d - 2 * f), run(d, d, 1, pairs=f)["bubble_fraction"]) for d, f in PAIRED],
         ),
         worst_of(
             page,
             "bubble ratio, B = F, and doubling with B = 2F: (D-2)/(2N + D - 2)",
             [
                 ((d - 2) / (2 * n + d - 2), found)
-                for d, n, k in even
-                for found in (run(d, n, 1)["bubble_fraction"], run(d, n, 2, **double)["bubble_fraction"])
+                for d, n, k in EVEN
+                for found in (run(d, n, 1)["bubble_fraction"], run(d, n, 2, **DOUBLE)["bubble_fraction"])
             ],
         ),
         worst_of(
             page,
             "bubble ratio, N = D, B = 2F: (2D-4)/(5D-4)",
-            [((2 * d - 4) / (5 * d - 4), run(d, d, 2)["bubble_fraction"]) for d in depths],
+            [((2 * d - 4) / (5 * d - 4), run(d, d, 2)["bubble_fraction"]) for d in DEPTHS],
         ),
         worst_of(
             page,
             "bubble ratio, halving, B = 2F: (D-2)/(3N + D - 2)",
-            [((d - 2) / (3 * n + d - 2), run(d, n, 2, **halve)["bubble_fraction"]) for d, n, k in every],
+            [((d - 2) / (3 * n + d - 2), run(d, n, 2, **HALVE)["bubble_fraction"]) for d, n, k in EVERY],
         ),
     ]
+
+
+def closed_forms(page: Page) -> None:
+    rows = makespans(page) + bubble_ratios(page)
     for title, how, form in (
         ("peak of worker w, direct: D/2 + 1 + min(w, D-1-w)", {}, lambda d, low: d // 2 + 1 + low),
-        ("peak of worker w, doubling: 3D/2 + 1 + min(w, D-1-w)", double, lambda d, low: 3 * d // 2 + 1 + low),
-        ("peak of worker w, halving: half of doubling's, rounded up", halve, lambda d, low: (3 * d // 2 + 2 + low) // 2),
+        ("peak of worker w, doubling: 3D/2 + 1 + min(w, D-1-w)", DOUBLE, lambda d, low: 3 * d // 2 + 1 + low),
+        ("peak of worker w, halving: half of doubling's, rounded up", HALVE, lambda d, low: (3 * d // 2 + 2 + low) // 2),
     ):
         pairs = [
             (form(d, min(w, d - 1 - w)), worker["peak_activations"])
-            for d, n, _ in even
+            for d, n, _ in EVEN
             for w, worker in enumerate(run(d, n, 2, **how)["workers"])
         ]
         rows.append(worst_of(page, title, pairs))

@@ -10,15 +10,13 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from hetu import keywords
 from hetu.indexing import index
 from hetu.names import refuse_numpy
 
-if TYPE_CHECKING:
-    from hetu.graph import GraphBuilder, Value
-
+Value = TypeVar("Value", bound="Arithmetic[Any]")  # hetu.graph.Value, which this module doesn't import
 BATCH = -1
 _EXACT = 2**24  # integers up to this magnitude are exact in float32
 
@@ -41,10 +39,20 @@ _OF_NUMPY = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "true
 _SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
-class Arithmetic:
+class Graph(Protocol[Value]):
+    """The methods of hetu.graph.GraphBuilder that a value uses."""
+
+    def apply(self, op: str, inputs: Sequence[Value], name: str = "", **attrs: Any) -> Value: ...
+
+    def number(self, value: Any, op: str) -> Value: ...
+
+    def refuse(self, message: str) -> NoReturn: ...
+
+
+class Arithmetic(Generic[Value]):
     """The operators of Value. The subclass provides `graph`, `number`, `dtype` and `shape`."""
 
-    graph: GraphBuilder
+    graph: Graph[Value]
     number: int
     dtype: str
     shape: list[int]

@@ -90,7 +90,7 @@ class Layout:
 
     @property
     def of_threads(self) -> bool:
-        """True if the workers are threads of one process (hetu.job.crew)."""
+        """True if the workers are threads of one process (hetu.job.thread_workers)."""
         return self.name.startswith("threads:")
 
     def place_of(self, worker: int) -> tuple[int, int]:

@@ -25,8 +25,10 @@ BATCH: int = _hetu.BATCH
 PLACEMENTS = ("worker", "server")  # of parameters
 
 
-class Value(Arithmetic):
+class Value(Arithmetic["Value"]):
     """An edge of the graph. `shape` and `dtype` are known when it is created. Errors name the node."""
+
+    graph: GraphBuilder
 
     def __init__(self, graph: GraphBuilder, number: int) -> None:
         self.graph = graph

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import numbers
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from hetu.graph import Value
+
+class Value(Protocol):
+    """The members of hetu.graph.Value that indexing uses."""
+
+    graph: Any
+    shape: list[int]
+
+    @property
+    def ndim(self) -> int: ...
+
+    def reshape(self, *shape: Any) -> Any: ...
 
 
 def _whole(key: tuple[Any, ...], x: Value) -> list[Any]:
@@ -28,7 +37,7 @@ def _place(x: Value, axis: int, place: int) -> int:
     return place % length
 
 
-def _cut(x: Value, axis: int, part: slice) -> Value:
+def _cut(x: Value, axis: int, part: slice) -> Any:
     for bound in (part.start, part.stop, part.step):
         if bound is not None and not isinstance(bound, numbers.Integral):
             x.graph.refuse(f"the bounds of slices of {x!r} must be whole numbers, got {bound!r}")
@@ -50,7 +59,7 @@ def _check(x: Value, axis: int, entry: Any) -> None:
         x.graph.refuse(f"axis {axis} of {x!r} is the batch, which can't be divided: use x[:, ...]")
 
 
-def index(x: Value, key: Any) -> Value:
+def index(x: Value, key: Any) -> Any:
     """Indexes a value. A number selects one index and removes the axis. A slice takes a part of an axis, ... stands for all
     axes between, and None inserts an axis of length 1. The batch axis stays whole."""
     entries = _whole(key if isinstance(key, tuple) else (key,), x)

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the type stubs or the documentation page of the operators, from the operator records of a built module.
+"""Writes the documentation page of the operators, from the operator records of a built module.
 
-usage: operator_texts.py MODULE --stubs FOLDER     the partial stub package of hetu.ops (the build calls this)
-       operator_texts.py MODULE --table FILE       docs/operators.md, operator x back end
+usage: operator_texts.py MODULE --table FILE       docs/operators.md, operator x back end
        operator_texts.py MODULE --check FILE       exits with 1 if that page is stale (a test calls this)
 
 MODULE is the path of hetu._hetu. The package and NumPy are not needed.
@@ -14,6 +13,7 @@ import sys
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 HEAD = """# Operators
@@ -28,16 +28,18 @@ supports the shapes and types is used. The other kernels are tested against the 
 """
 
 
-def records(module: str) -> list[dict[str, Any]]:
+def load(module: str) -> ModuleType:
+    """Loads the compiled module without the package."""
     loader = ExtensionFileLoader("_hetu", module)
     spec = spec_from_file_location("_hetu", module, loader=loader)
     assert spec is not None
     loaded = module_from_spec(spec)
     loader.exec_module(loaded)
-    return list(loaded.operator_records())
+    return loaded
 
 
 def signature(record: dict[str, Any]) -> str:
+    """Returns the first line of an operator's function, as in a stub."""
     inputs = record["inputs"] or []
     optional = set(record["optional_inputs"])
     words = [f"{name}: Value" + (" = ..." if name in optional else "") for name in inputs]
@@ -45,18 +47,12 @@ def signature(record: dict[str, Any]) -> str:
     if record["repeats"]:
         words[-1] = f"*{record['inputs'][-1]}: Value"
     keywords = ["name: str = ..."]
-    for name, _, required, _ in record["attrs"]:
-        keywords.append(f"{name}: Any" + ("" if required else " = ..."))
+    for name, fallback, required, _ in record["attrs"]:
+        kind = "Sequence[int]" if isinstance(fallback, list) else type(fallback).__name__
+        keywords.append(f"{name}: {kind}" + ("" if required else " = ..."))
     returns = "Value" if len(record["outputs"]) == 1 else "tuple[Value, ...]"
     divider = ", " if record["repeats"] else ", /, *, " if words else "*, "
     return f"def {record['name']}({', '.join(words)}{divider}{', '.join(keywords)}) -> {returns}:"
-
-
-def stubs(found: list[dict[str, Any]]) -> str:
-    lines = ["from typing import Any", "", "from hetu.graph import Value", ""]
-    for record in found:
-        lines += [signature(record), f"    {record['doc']!r}", ""]
-    return "\n".join(lines)
 
 
 def table(found: list[dict[str, Any]]) -> str:
@@ -71,13 +67,9 @@ def table(found: list[dict[str, Any]]) -> str:
 
 
 def main(module: str, what: str, target: str) -> int:
-    found = records(module)
+    found = list(load(module).operator_records())
     path = Path(target)
-    if what == "--stubs":
-        path.mkdir(parents=True, exist_ok=True)
-        (path / "ops.pyi").write_text(stubs(found))
-        (path / "py.typed").write_text("partial\n")
-    elif what == "--table":
+    if what == "--table":
         path.write_text(table(found))
     elif path.read_text() != table(found):
         print(f"{target} is stale; regenerate it with: python3 python/src/operator_texts.py {module} --table {target}")
@@ -86,6 +78,6 @@ def main(module: str, what: str, target: str) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4 or sys.argv[2] not in ("--stubs", "--table", "--check"):
+    if len(sys.argv) != 4 or sys.argv[2] not in ("--table", "--check"):
         sys.exit(__doc__)
     sys.exit(main(*sys.argv[1:]))

@@ -168,7 +168,8 @@ def loss_fn(output, wanted):
     return tokens + torch.nn.functional.cross_entropy(order, wanted[:, -1])
 
 
-def work(rank, port, method, steps, rows, micros, file, serial_micros, first, masked):
+def work(rank, arguments):
+    port, method, steps, rows, micros, file, serial_micros, first, masked = arguments
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
@@ -207,7 +208,7 @@ def main():
         port = probe.getsockname()[1]
     blocks = [int(b) for b in first.split(",")]
     torch.multiprocessing.start_processes(
-        work, (port, method, int(steps), int(rows), int(micros), file, int(serial_micros), blocks, positions == "masked"),
+        work, ((port, method, int(steps), int(rows), int(micros), file, int(serial_micros), blocks, positions == "masked"),),
         nprocs=2, start_method="spawn")
 
 

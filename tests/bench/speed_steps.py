@@ -125,7 +125,7 @@ def print_kernels(name: str, step: Step, most: int = 40) -> None:
         print(f"  {row.self_device_time_total / 1e3:9.3f} ms {row.count:5} x {row.key[:150]}")
 
 
-def main() -> int:
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("--steps", type=int, default=5)
@@ -135,7 +135,22 @@ def main() -> int:
     parser.add_argument("--sides", metavar="A,B", help="these alone, as: hetu,torch eager")
     parser.add_argument("--lock", metavar="FILE", help="wait for this file's lock before timing")
     parser.add_argument("--memory", metavar="SIDE", help="hetu, or one of PyTorch's sides")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def measure_memory(makers: dict[str, Any], side: str, line: dict[str, Any]) -> None:
+    """Prints `line` with the peak memory of three steps of one side."""
+    if side not in makers:
+        raise SystemExit(f"speed_steps: --memory: there is no side '{side}'; there are: {', '.join(makers)}")
+    step = makers[side]()
+    for _ in range(3):
+        step()
+    line["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps(line))
+
+
+def main() -> int:
+    args = parse()
     of = WORKLOADS[args.workload]
     if of.device == "cuda" and (problem := _hetu.cuda_problem()):
         raise SystemExit(f"speed_steps: {args.workload} is for a GPU: {problem}")
@@ -157,13 +172,7 @@ def main() -> int:
         except ImportError as error:
             line["missing"] = f"{error.name} is not installed in {sys.executable}"
     if args.memory:
-        if args.memory not in makers:
-            parser.error(f"--memory: there is no side '{args.memory}'; there are: {', '.join(makers)}")
-        step = makers[args.memory]()
-        for _ in range(3):
-            step()
-        line["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(json.dumps(line))
+        measure_memory(makers, args.memory, line)
         return 0
     if args.sides:
         makers = chosen(makers, args.sides)

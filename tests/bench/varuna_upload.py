@@ -77,7 +77,7 @@ def main():
             print(f"a step {statistics.median(quiet):.3f} s, while an upload goes on {statistics.median(busy):.3f} s; "
                   f"ratio {ratio:.3f}; an upload took {statistics.median(lasted):.3f} s, what comes before it "
                   f"{statistics.median(saved):.3f} s", flush=True)
-        model.pipe.agreed("done")
+        model.pipe.state.agreed("done")
 
 
 main()

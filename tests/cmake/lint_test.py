@@ -13,6 +13,7 @@ import lint_classes  # noqa: E402
 import lint_imports  # noqa: E402
 import lint_layers  # noqa: E402
 import lint_prose  # noqa: E402
+import lint_python  # noqa: E402
 import lint_rules  # noqa: E402
 
 GOOD_HEADER = "// Contents.\n#pragma once\n"
@@ -28,7 +29,7 @@ def findings(files: dict[str, str]) -> list[str]:
         return [*lint_layers.check_includes(root, names), *lint_layers.check_links(root, names),
                 *lint_layers.check_cycles(root, names), *lint_imports.check(root, names),
                 *lint_rules.check(root, names), *lint_classes.check(root, names),
-                *lint_prose.check(root, names)]
+                *lint_prose.check(root, names), *lint_python.check(root, names)]
 
 
 class Layers(unittest.TestCase):
@@ -90,7 +91,8 @@ class Layers(unittest.TestCase):
         self.assertEqual(findings(circle), ["python/hetu/a.py -> python/hetu/b.py -> python/hetu/c.py -> python/hetu/a.py: "
                                             "these import each other in a circle"])
         types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hetu import a\n"
-        self.assertEqual(findings({**circle, "python/hetu/c.py": types}), [])
+        self.assertEqual(findings({**circle, "python/hetu/c.py": types}), findings(circle))
+        self.assertEqual(findings({**circle, "python/hetu/c.py": "from typing import Any\n"}), [])
 
     def test_link_lists_obey_the_table(self):
         lists = {"graph/CMakeLists.txt": "hetu_library(base DIR base SOURCES a.cpp)\n"
@@ -202,6 +204,44 @@ class Classes(unittest.TestCase):
         files["ops/b.cpp"] += "void A::f()" + body
         self.assertEqual(len(self.of(files)), 1)
         self.assertTrue(self.of(files)[0].startswith("ops/b.cpp: class A has 704 lines"))
+
+
+class PythonSizes(unittest.TestCase):
+    def of(self, *texts: str) -> list[str]:
+        files = {f"python/{name}.py": text for name, text in zip("abc", texts, strict=False)}
+        return findings({**files, "python/README.md": ""})
+
+    def test_a_class_counts_with_its_base_classes(self):
+        first = "class A:\n" + "    x = 1\n" * 245  # 246 lines
+        second = "from a import A\n\n\nclass B(A):\n" + "    y = 1\n" * 243  # 244 lines
+        self.assertEqual(self.of(first, second), [])
+        explained = second.replace("(A):\n", '(A):\n    """A class.\n\n    It is long."""\n    # A comment.\n')
+        self.assertEqual(self.of(first, explained), [])
+        message = "class B has 491 lines with its base classes; cut it along an idea (at most 490)"
+        self.assertEqual(self.of(first, second + "    z = 1\n"), [f"python/b.py:4: {message}"])
+        generic = second.replace("(A)", "(a.A, Generic[T])").replace("from a import A", "import a")
+        self.assertEqual(self.of(first, generic + "    z = 1\n"), [f"python/b.py:4: {message}"])
+        third = "from b import B\n\n\nclass C(B):\n    pass\n"
+        self.assertEqual(self.of(first, second, third), [f"python/c.py:4: {message.replace('B has 491', 'C has 492')}"])
+
+    def test_a_function_has_60_lines(self):
+        body = "    x = 1\n" * 60
+        self.assertEqual(self.of("def f():\n" + body), [])
+        explained = 'def f(\n    a,\n):\n    """Does it.\n\n    In steps."""\n    # Each sets x.\n'
+        self.assertEqual(self.of(explained + body), [])
+        for start in ("def f():\n", "async def f():\n", "class A:\n    def f(self):\n"):
+            inner = "".join(" " * (4 * start.startswith("class")) + line for line in body.splitlines(True))
+            found = self.of(start + inner + inner.splitlines(True)[0])
+            self.assertEqual([f.partition(": ")[2] for f in found], ["f has 61 lines; cut it along an idea (at most 60)"])
+
+    def test_a_call_must_pass_6_arguments(self):
+        for good in ("a, b, c, d, e, f", "self, a, b, c, d, e, f", "a, b, c, d, e, /, f, g=1, *rest, h=2, **more",
+                     "a, b, c, *, d, e, f, g=1"):
+            self.assertEqual(self.of(f"def f({good}):\n    pass\n"), [], good)
+        for bad in ("a, b, c, d, e, f, g", "self, a, b, c, d, e, f, g", "a, b, c, /, d, e, f, *, g",
+                    "a, b, c, *, d, e, f, g, h=1"):
+            self.assertEqual(self.of(f"def f({bad}):\n    pass\n"), [
+                "python/a.py:1: f has 7 parameters without a default; group them in a class (at most 6)"], bad)
 
 
 class Prose(unittest.TestCase):

@@ -92,6 +92,8 @@ class Prefix(Installed):
         self.heturun_starts(prefix)
         for site in prefix.glob("lib*/python*/site-packages"):  # if the build has the module
             self.python_works(sys.executable, env={"PYTHONPATH": str(site)})
+            for typed in ("hetu/py.typed", "hetu-stubs/py.typed", "hetu-stubs/ops.pyi", "hetu-stubs/job/executor.pyi"):
+                self.assertTrue((site / typed).is_file(), typed)
         self.finds_what_it_opens(prefix)
 
     def finds_what_it_opens(self, prefix: pathlib.Path) -> None:

@@ -53,8 +53,8 @@ LIMITS = {"gpt": 1e-4, "llama": 2e-2}
 # Models.
 
 
-def pieces_of(name: str, size: Size) -> list[Any]:
-    """Returns the modules of a model. Each takes the output of the previous one."""
+def attention_of(size: Size) -> Any:
+    """Returns the class of a model's attention."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -85,6 +85,17 @@ def pieces_of(name: str, size: Size) -> list[Any]:
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         a, b = x[..., :half], x[..., half:]
         return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+
+    return Attention
+
+
+def pieces_of(name: str, size: Size) -> list[Any]:
+    """Returns the modules of a model. Each takes the output of the previous one."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    Attention = attention_of(size)
 
     class GatedLayer(nn.Module):
         """A SwiGLU layer."""

@@ -168,7 +168,8 @@ class Filled(unittest.TestCase):
                 kfac_test.job_of(kfac(**more))
 
 
-def train(folder, rule, pipelines, stages, method, count, steps, first):
+def train(arguments):
+    folder, rule, pipelines, stages, method, count, steps, first = arguments
     costs = pathlib.Path(folder) / "costs.json"
     job = kfac_test.job_of(kfac(fill=rule, costs=str(costs)), int(pipelines), int(stages), method, int(count))
     for _ in job.run("train", until=int(steps), trace=f"{folder}/run.json", checkpoint=f"{folder}/ckpt",
@@ -179,6 +180,6 @@ def train(folder, rule, pipelines, stages, method, count, steps, first):
 
 if __name__ == "__main__":
     if "--train" in sys.argv:
-        train(*sys.argv[2:])
+        train(sys.argv[2:])
     else:
         unittest.main()

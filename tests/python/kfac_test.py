@@ -294,7 +294,8 @@ def weights_in(folder):
     return found
 
 
-def train(folder, pipelines, stages, method, count, inverses, device, wire):
+def train(arguments):
+    folder, pipelines, stages, method, count, inverses, device, wire = arguments
     job = job_of(kfac(inverses=inverses), int(pipelines), int(stages), method, int(count), device=device, wire=wire,
                  compare_single=wire == "float32")
     for _ in job.run("train", steps=STEPS):
@@ -309,6 +310,6 @@ def save_weights(job, folder):
 
 if __name__ == "__main__":
     if "--train" in sys.argv:
-        train(*sys.argv[2:])
+        train(sys.argv[2:])
     else:
         unittest.main(argv=[word for word in sys.argv if word != "--whole"])

@@ -22,9 +22,9 @@ class Endpoint(unittest.TestCase):
         self.frames, self.gone = [], []
         self.selector = selectors.DefaultSelector()
         self.workers = [Worker(0), Worker(1)]
-        self.links = links.Links(self.selector, self.workers, None, ["127.0.0.1"], 5.0,
-                                 lambda worker, kind, payload: self.frames.append((worker.number, kind, payload)),
-                                 lambda worker, _: self.gone.append(worker.number))
+        self.links = links.Links(self.selector, self.workers, None, ["127.0.0.1"], 5.0, links.Events(
+            lambda worker, kind, payload: self.frames.append((worker.number, kind, payload)),
+            lambda worker, _: self.gone.append(worker.number)))
         self.addCleanup(self.selector.close)
         self.addCleanup(self.links.close)
 
@@ -211,7 +211,7 @@ class Directories(unittest.TestCase):
             os.mkdir(shared)
             workers = [Worker(0), Worker(1)]
             parts = [Part(i, [worker]) for i, worker in enumerate(workers)]
-            endpoint = links.Links(selector, workers, place, [], 5.0, lambda *_: None, lambda *_: None)
+            endpoint = links.Links(selector, workers, place, [], 5.0, links.Events(lambda *_: None, lambda *_: None))
             self.addCleanup(endpoint.close)
             for part, lives in zip(parts, (True, False), strict=True):
                 environment = dict(os.environ, HETU_CONTROL_TOKEN=endpoint.token, HETU_FIRST_WORKER=str(part.number))

@@ -191,9 +191,7 @@ class Traps(unittest.TestCase):
         self.assertIn(says, text)
         self.assertNotIn("\n", text)
 
-    def test_one_line_that_names_the_place(self):
-        hidden = np.triu(np.ones((5, 5), bool))
-
+    def test_errors_of_modules_name_the_line(self):
         def two(x):
             return nn.Linear(4, 4)(nn.Linear(4, 4)(x))
 
@@ -217,6 +215,20 @@ class Traps(unittest.TestCase):
              lambda _: nn.Parameter(3, ht.init.zeros())),
             ("Parameter: expected a shape and an initializer of hetu.init, or an array; got only [3]",
              lambda _: nn.Parameter([3])),
+            ("ModuleList: expected modules, got the function relu", lambda _: nn.ModuleList([ht.ops.relu])),
+            ("Sequential: expected modules, got the class ReLU; make one: ReLU(…)", lambda _: nn.Sequential(nn.ReLU)),
+            ("Sequential: expected modules, got a list; give them one by one: *list",
+             lambda _: nn.Sequential([nn.ReLU(), nn.ReLU()])),
+            ("Sequential: 'a' must be a module, got the function relu", lambda _: nn.Sequential({"a": ht.ops.relu})),
+            ("ModuleDict: a module can't be named 'items'", lambda _: nn.ModuleDict({"items": nn.ReLU()})),
+            ("ModuleDict: 'a' must be a module, got 3", lambda _: nn.ModuleDict({"a": 3})),
+            ("Named.heads: modules in a dict are not found; use nn.ModuleDict", lambda _: Named()),
+            ("Linear.named: expected a string, got 3", lambda _: nn.Linear(4, 3).named(3)),
+        ):
+            self.refused(says, make)
+
+    def test_errors_of_layers_name_the_line(self):
+        for says, make in (
             ("nn.Linear: the last axis of x must be in_features = 3, got Value(float32[-1, 5, 4])",
              lambda x: nn.Linear(3, 4)(x)),
             ("nn.Linear: out_features must be a whole number >= 1, got 0", lambda _: nn.Linear(3, 0)),
@@ -248,14 +260,12 @@ class Traps(unittest.TestCase):
             ("nn.Softmax: Value(float32[-1, 5, 4]) has 3 axes, there is no axis 3", lambda x: nn.Softmax(3)(x)),
             ("nn.Softmax: dim must be the number of an axis, got None", lambda _: nn.Softmax(None)),
             ("nn.AdaptiveAvgPool2d: output_size must be 1", lambda _: nn.AdaptiveAvgPool2d(7)),
-            ("ModuleList: expected modules, got the function relu", lambda _: nn.ModuleList([ht.ops.relu])),
-            ("Sequential: expected modules, got the class ReLU; make one: ReLU(…)", lambda _: nn.Sequential(nn.ReLU)),
-            ("Sequential: expected modules, got a list; give them one by one: *list",
-             lambda _: nn.Sequential([nn.ReLU(), nn.ReLU()])),
-            ("Sequential: 'a' must be a module, got the function relu", lambda _: nn.Sequential({"a": ht.ops.relu})),
-            ("ModuleDict: a module can't be named 'items'", lambda _: nn.ModuleDict({"items": nn.ReLU()})),
-            ("ModuleDict: 'a' must be a module, got 3", lambda _: nn.ModuleDict({"a": 3})),
-            ("Named.heads: modules in a dict are not found; use nn.ModuleDict", lambda _: Named()),
+        ):
+            self.refused(says, make)
+
+    def test_errors_of_attention_and_recurrence_name_the_line(self):
+        hidden = np.triu(np.ones((5, 5), bool))
+        for says, make in (
             ("nn.MultiheadAttention: embed_dim 4 is not divisible by num_heads 3", lambda _: nn.MultiheadAttention(4, 3)),
             ("nn.MultiheadAttention: the batch is always the first axis",
              lambda _: nn.MultiheadAttention(4, 2, batch_first=False)),
@@ -278,7 +288,6 @@ class Traps(unittest.TestCase):
             ("nn.LSTM: hx must be (h, c), each [-1, 2, 3] for x Value(float32[-1, 5, 4])",
              lambda x: nn.LSTM(4, 3, 2)(x, x[:, :2, :3])),
             ("nn.GRU: hx must be h [-1, 1, 3] for x Value(float32[-1, 5, 4])", lambda x: nn.GRU(4, 3)(x, x[:, :2, :3])),
-            ("Linear.named: expected a string, got 3", lambda _: nn.Linear(4, 3).named(3)),
         ):
             self.refused(says, make)
 

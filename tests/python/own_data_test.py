@@ -13,7 +13,7 @@ import numpy as np
 
 import hetu as ht
 from hetu import _hetu
-from hetu.job.draws import difference, unlike
+from hetu.job.row_comparison import difference, differing_items
 from train_cases import HETURUN, MANY_S
 
 ROWS, BATCH = 256, 32
@@ -354,7 +354,7 @@ class Unlike(unittest.TestCase):
         ]:
             with self.subTest(slices=slices, lengths=lengths):
                 draws = {d: {"slices": s, "length": n} for d, (s, n) in enumerate(zip(slices, lengths, strict=True))}
-                lines = unlike("own", draws)
+                lines = differing_items("own", draws)
                 self.assertEqual(len(lines), len(wanted), lines)
                 for line, part in zip(lines, wanted, strict=True):
                     self.assertRegex(line, f"^own: .*{part}")

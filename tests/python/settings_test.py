@@ -44,7 +44,7 @@ class Words(unittest.TestCase):
     @unittest.skipUnless(_hetu.cuda_problem(), "a GPU is here")
     def test_a_gpu_that_is_not_there(self):
         says = f"device cuda: {re.escape(_hetu.cuda_problem())}; .*use device cpu"
-        with mock.patch("hetu.job.executor.resolve_device", lambda name, **_: name):  # pretends that CUDA is found
+        with mock.patch("hetu.job.setup.resolve_device", lambda name, **_: name):  # pretends that CUDA is found
             with self.assertRaisesRegex(NotImplementedError, says):
                 job(device="cuda")
 

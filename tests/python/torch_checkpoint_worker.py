@@ -44,7 +44,7 @@ def killed(folder, seed):
     pipe, optimizer = made(1)
     pipe.save(folder, optimizer)
     print("saved", flush=True)
-    pipe.agreed("one checkpoint is there")
+    pipe.state.agreed("one checkpoint is there")
     if pipe.transport.worker == worker:
         threading.Timer(seconds, die).start()
     for step in range(2, 10**6):

@@ -71,7 +71,7 @@ def pretrained(folder, seed):
     first = hetu.torch.Pipeline([nn.Linear(1, 1), nn.Linear(1, 1)], nn.MSELoss(), "1f1b", 2)
     if first.transport.worker == 0:
         whole.save_pretrained(place, max_shard_size="20KB")
-    first.agreed("written")
+    first.state.agreed("written")
     pipe = hetu.torch.Pipeline(blocks.from_pretrained(place), loss_of, "zb-h1", 2,
                                tied=[("transformer.wte.weight", "lm_head.weight")])
     held(pipe)

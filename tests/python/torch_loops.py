@@ -119,17 +119,10 @@ def accelerate(folder, stages):
     return {"first": {"weights": model.state_dict()}}
 
 
-def lightning(folder, stages):
-    """Runs two epochs with accumulation, clipping, a schedule of rates, validation and checkpoints, then a loop that
-    continues."""
+def lightning_modules(data, stages):
+    """Returns the common base class of the modules that lightning() trains, and the class without stages."""
     import lightning as library
-    from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
-    from lightning.pytorch.loggers import CSVLogger
-    from torch.utils.data import DataLoader, TensorDataset
-
-    torch.manual_seed(1)
-    model = nn.Sequential(*[nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(4)], nn.Linear(16, 4))
-    data = TensorDataset(torch.randn(48, 16), torch.randint(0, 4, (48,)))
+    from torch.utils.data import DataLoader
 
     class Common:
         def configure_optimizers(self):
@@ -166,6 +159,23 @@ def lightning(folder, stages):
 
         def validation_step(self, batch, number):
             self.log("validated", self.loss(self.model(batch[0]), batch[1]), batch_size=len(batch[0]))
+
+    return Common, Whole
+
+
+def lightning(folder, stages):
+    """Runs two epochs with accumulation, clipping, a schedule of rates, validation and checkpoints, then a loop that
+    continues."""
+    import lightning as library
+    from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
+    from lightning.pytorch.loggers import CSVLogger
+    from torch.utils.data import TensorDataset
+
+    torch.manual_seed(1)
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(4)], nn.Linear(16, 4))
+    data = TensorDataset(torch.randn(48, 16), torch.randint(0, 4, (48,)))
+
+    Common, Whole = lightning_modules(data, stages)
 
     def run(epochs, resume=None):
         mine = copy.deepcopy(model)

@@ -197,7 +197,7 @@ def refused(call, text):
 def incomplete(wrapped, again, store):
     """Checks that incomplete saves, missing files and changed bytes are refused on all workers. The previous checkpoint is
     then the last complete one. A background save, by replicas that share the work, is complete once its futures are done."""
-    worker, say = wrapped.pipe.transport.worker, wrapped.pipe.agreed
+    worker, say = wrapped.pipe.transport.worker, wrapped.pipe.state.agreed
     first = wrapped.get_status()["step"]
     done = wrapped.checkpoint(store, step=first + 1, tempdir=f"{store}-here", shard=True)
     done.result()
@@ -324,7 +324,7 @@ def on_from(sizes, folder, seed, save):
         if save and turn == 0 and wrapped.pipe.transport.worker == 0:
             with open(notes, "w") as file:
                 json.dump(losses, file)
-        wrapped.pipe.agreed("noted")
+        wrapped.pipe.state.agreed("noted")
         with open(notes) as file:
             known = json.load(file)
         far = max(abs(a - b) / b for a, b in zip(losses, known, strict=True))

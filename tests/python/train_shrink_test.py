@@ -194,10 +194,10 @@ class Said(unittest.TestCase):
                 self.saved = json.loads(run_json())
 
         store = Checkpoints.__new__(Checkpoints)
-        store.executor, store.folder, store.keep = types.SimpleNamespace(job=Job()), "folder", 1
+        store.worker, store.folder, store.keep = types.SimpleNamespace(job=Job()), "folder", 1
         store._run = lambda: {"positions": [{"index": 8}, {"index": 16}], "method": "pipedream"}
         store.save()
-        self.assertEqual(store.executor.job.saved, {
+        self.assertEqual(store.worker.job.saved, {
             "positions": [None, {"index": 16}], "method": "pipedream", "lost": [{"pipeline": 0, "reason": "was killed"}]})
 
 

@@ -279,7 +279,7 @@ class Traps(unittest.TestCase):
         self.assertIn(says, text)
         self.assertNotIn("\n", text)
 
-    def test_one_line_that_names_the_place(self):
+    def test_errors_of_operands_and_leaves_name_the_line(self):
         ht.new_graph()
         w = ht.parameter("w", [4], ht.graph.constant(0.0))
         for says, make in (
@@ -306,6 +306,13 @@ class Traps(unittest.TestCase):
              lambda *_: ht.placeholder("v", "int64", [ht.BATCH])),
             ("the shape must be a list of integers", lambda *_: ht.placeholder("v", "float32", [2.5])),
             ("parameter 'w': the name is taken", lambda *_: ht.parameter("w", [4], ht.graph.constant(0.0))),
+        ):
+            self.refused(says, make)
+
+    def test_errors_of_indexing_and_functions_name_the_line(self):
+        ht.new_graph()
+        w = ht.parameter("w", [4], ht.graph.constant(0.0))
+        for says, make in (
             ("it is neither true nor false while the graph is built", lambda x, _: x if x > 0 else -x),
             ("it is not a number while the graph is built", lambda x, _: float(x.sum())),
             ("has no length: its first axis is the batch", lambda x, _: list(x)),

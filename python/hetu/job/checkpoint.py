@@ -6,13 +6,10 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hetu import _hetu
-
-if TYPE_CHECKING:
-    from hetu.job.executor import Executor
-
+from hetu.job.worker import Worker
 
 NUMBER = "number"  # key in a manifest for a number that JSON lacks: {"number": "inf"}
 
@@ -38,15 +35,15 @@ def _as_number(found: dict[str, Any]) -> Any:
 class Checkpoints:
     """The checkpoints of one folder. Throws ValueError if the folder already holds a checkpoint and `resume` is false."""
 
-    def __init__(self, folder: str, executor: Executor, keep: int, resume: bool) -> None:
+    def __init__(self, folder: str, worker: Worker, keep: int, resume: bool) -> None:
         if keep < 1:
             raise ValueError(f"at least one checkpoint must be kept, got {keep}")
         self.folder = folder
-        self.executor = executor
+        self.worker = worker
         self.keep = keep
         self._check_place()
         # Held until the run ends, so that no other job can save into the folder. None in workers that don't save.
-        self.lock: Any = _hetu.claim_folder(folder, executor.transport)
+        self.lock: Any = _hetu.claim_folder(folder, worker.transport)
         try:
             self._begin(resume)
         except BaseException:
@@ -61,7 +58,7 @@ class Checkpoints:
                              "another folder")
         if found:
             self._load()
-        elif resume and self.executor.is_chief:
+        elif resume and self.worker.is_chief:
             print(f"{self.folder} holds no checkpoint: starting at step 0", flush=True)
 
     def __enter__(self) -> Checkpoints:
@@ -84,58 +81,58 @@ class Checkpoints:
             raise OSError(f"{self.folder}: checkpoints can't be saved there: {place} is not a writable folder")
 
     def _run(self) -> dict[str, Any]:
-        e = self.executor
+        worker, spec = self.worker, self.worker.spec
         return {
-            **self._positions(), "seed": e.seed, "method": e.method, "pipelines": e.layout.pipelines,
-            "stages": e.layout.stages, "micro_batches": e.micro_batches, "batch_size": e.data.batch_size,
+            **self._positions(), "seed": spec.seed, "method": spec.options.method, "pipelines": spec.layout.pipelines,
+            "stages": spec.layout.stages, "micro_batches": spec.options.micro_batches, "batch_size": spec.data.batch_size,
             "optimizer": self._optimizer(),
-            **({"plateau": e.plateau.state} if e.plateau else {}),
-            **({"loss_scale": scale} if (scale := e.job.loss_scale()) else {}),
-            **({"state_dtype": kept} if (kept := e.job.state_dtype) != "float32" else {}),
+            **({"plateau": spec.plateau.state} if spec.plateau else {}),
+            **({"loss_scale": scale} if (scale := worker.job.loss_scale()) else {}),
+            **({"state_dtype": kept} if (kept := worker.job.state_dtype) != "float32" else {}),
         }
 
     def _positions(self) -> dict[str, Any]:
         """Returns the positions in the data for the next read. Pipelines that average weights have read as many batches as
         they have made updates."""
-        e = self.executor
-        if not e.averages:
-            return {"position": e.position()}
-        texts = _hetu.gather_texts(e.transport, json.dumps([e.job.pipeline, e.position()]))
+        worker, spec = self.worker, self.worker.spec
+        if not worker.averages:
+            return {"position": worker.position()}
+        texts = _hetu.gather_texts(worker.transport, json.dumps([worker.job.pipeline, worker.position()]))
         places = {pipeline: position for pipeline, position in map(json.loads, texts) if position}
-        if e.job.may_lose:  # the transport links only one pipeline
-            texts = e.job.exchange(json.dumps(places[e.job.pipeline]))
+        if worker.job.may_lose:  # the transport links only one pipeline
+            texts = worker.job.exchange(json.dumps(places[worker.job.pipeline]))
             places = {pipeline: json.loads(text) for pipeline, text in texts.items()}
         least = min(places.values(), key=lambda p: (p["epoch"], p["index"]))
-        return {"position": least, "positions": [places.get(d) for d in range(e.layout.pipelines)]}
+        return {"position": least, "positions": [places.get(d) for d in range(spec.layout.pipelines)]}
 
     def _load(self) -> None:
-        e = self.executor
+        worker, spec = self.worker, self.worker.spec
         step, run_json = _hetu.read_run(self.folder)
         run = json.loads(run_json, object_hook=_as_number)
         if not run.get("weights_only"):
             self._compare(run)
-        e.job.load(self.folder)
+        worker.job.load(self.folder)
         if scale := run.get("loss_scale"):
-            e.job.resume_loss_scale(**scale)
-        if e.plateau and run.get("plateau"):
-            e.plateau.state = run["plateau"]
+            worker.job.resume_loss_scale(**scale)
+        if spec.plateau and run.get("plateau"):
+            spec.plateau.state = run["plateau"]
         places = run.get("positions", [])
-        own = places[e.job.pipeline] if e.averages and len(places) == e.layout.pipelines else None
+        own = places[worker.job.pipeline] if worker.averages and len(places) == spec.layout.pipelines else None
         place = own or run.get("position")
         # an index is a number of rows of the epoch, read by any number of pipelines: round it to batches of this job
-        if places and place and e.loader:
-            batch = e.loader.global_batch
+        if places and place and worker.loader:
+            batch = worker.loader.global_batch
             place = {**place, "index": place["index"] // batch * batch, "global_batch": batch}
         if place:
-            e.seek(place)
-        if e.is_chief:
+            worker.seek(place)
+        if worker.is_chief:
             imported = ", with imported weights and zeroed optimizer states"
             print(f"Resumed from {self.folder} at step {step}{imported if run.get('weights_only') else self._states(run)}",
                   flush=True)
 
     def _states(self, run: dict[str, Any]) -> str:
         """Describes the conversion of optimizer states that were saved in another dtype."""
-        saved, here = run.get("state_dtype", "float32"), self.executor.job.state_dtype
+        saved, here = run.get("state_dtype", "float32"), self.worker.job.state_dtype
         if saved == here:
             return ""
         how = "rounded to the nearest" if here == "bf16" else "widened exactly to"
@@ -144,14 +141,15 @@ class Checkpoints:
     def _compare(self, run: dict[str, Any]) -> None:
         """Checks the properties that a resumed run must share with the saved one. Numbers of stages, pipelines and
         micro-batches may differ."""
-        e = self.executor
+        worker, spec = self.worker, self.worker.spec
         mine: dict[str, Any] = {
-            "seed": e.seed, "optimizer": self._optimizer(), "pipelines": e.layout.pipelines, "batch_size": e.data.batch_size,
+            "seed": spec.seed, "optimizer": self._optimizer(), "pipelines": spec.layout.pipelines,
+            "batch_size": spec.data.batch_size,
         }
         for name in ("seed", "optimizer"):
             if run[name] != mine[name]:
                 raise ValueError(f"{self.folder} was saved with {name} {run[name]}, this run has {name} {mine[name]}")
-        if e.averages and "positions" in run and run["batch_size"] == mine["batch_size"]:
+        if worker.averages and "positions" in run and run["batch_size"] == mine["batch_size"]:
             return  # an update is one pipeline's batch, whatever the number of pipelines
         saved, here = (r["pipelines"] * r["batch_size"] for r in (run, mine))
         if saved != here:
@@ -162,7 +160,7 @@ class Checkpoints:
             )
 
     def _optimizer(self) -> str:
-        return str(self.executor.train_handle.optimizer.settings()["kind"])
+        return str(self.worker.spec.optimizer.settings()["kind"])
 
     @staticmethod
     def _without(run: dict[str, Any], losses: list[dict[str, Any]]) -> dict[str, Any]:
@@ -173,7 +171,7 @@ class Checkpoints:
 
     def save(self) -> None:
         """Saves the current step. Collective: every worker calls it."""
-        job, run = self.executor.job, self._run()
+        job, run = self.worker.job, self._run()
 
         def run_json() -> str:
             return _as_text(self._without(run, job.losses) if job.losses else run)

@@ -49,7 +49,7 @@ class Fetches:
         if not value.shape and len(sums) == 1 and sums[0] != value.number:
             self.counts[name] = _name_of(graph, name, Value(graph, sums[0]), False)
 
-    def settle(self, graph: Any) -> None:
+    def add_common_values(self, graph: Any) -> None:
         """Adds the values that every run reports to runs that don't train, if these read the necessary fields anyway."""
         for run, names in self.names.items():
             if not self.trains[run]:

@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from hetu import keywords
 from hetu.arithmetic import kind_of
@@ -31,10 +31,31 @@ from hetu.place import check_takes, path_of, refuse
 from hetu.progress import Reporter
 from hetu.tensorboard import Course, Events, take_back
 
-if TYPE_CHECKING:
-    from hetu.job.executor import Executor
-
 MOMENTS = {"on_start": ("job",), "on_step": ("job", "step"), "on_epoch": ("job", "epoch"), "on_end": ("job",)}
+
+
+class Job(Protocol):
+    """The members of hetu.Executor that the hooks of this module use."""
+
+    @property
+    def data(self) -> Any: ...
+
+    @property
+    def layout(self) -> Any: ...
+
+    @property
+    def is_chief(self) -> bool: ...
+
+    @property
+    def averages(self) -> bool: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def job(self) -> Any: ...
+
+    def describe_batch(self) -> str: ...
 
 
 class Epoch:
@@ -75,7 +96,7 @@ class Epoch:
 class Hooks:
     """The hooks of one run."""
 
-    def __init__(self, job: Executor, hooks: Sequence[Any], epoch_steps: int | None) -> None:
+    def __init__(self, job: Job, hooks: Sequence[Any], epoch_steps: int | None) -> None:
         if callable(hooks) or not isinstance(hooks, (list, tuple)):
             refuse(f"hooks must be a list, got {kind_of(hooks)}")
         for hook in hooks:
@@ -96,9 +117,9 @@ class Hooks:
         self.epoch_steps = epoch_steps or job.data.steps_per_epoch(job.layout.pipelines) or sys.maxsize
         self._epoch: Epoch | None = None
 
-    def drain(self, told: int | None) -> int:
-        """Returns the steps between two drains: `told`, or by default an epoch if a hook has on_epoch, else 0."""
-        return told if told is not None else self.epoch_steps if self.has_epochs else 0
+    def drain(self, given: int | None) -> int:
+        """Returns the steps between two drains: `given`, or by default an epoch if a hook has on_epoch, else 0."""
+        return given if given is not None else self.epoch_steps if self.has_epochs else 0
 
     @contextlib.contextmanager
     def of_run(self) -> Iterator[None]:
@@ -147,16 +168,16 @@ class Log:
         self.path, self.goes_on, self.called = path and path_of(path), goes_on, called
         self.records: Records | None = None
 
-    def on_start(self, job: Executor) -> None:
+    def on_start(self, job: Job) -> None:
         if job.is_chief:
             self.records = Records(self.path, self.goes_on or job.step > 0, self.called)
 
-    def on_step(self, job: Executor, step: Step) -> None:
+    def on_step(self, job: Job, step: Step) -> None:
         if job.is_chief:  # the previous chief may have died with its pipeline
             self.records = self.records or Records(self.path, True, self.called)
             self.records.write(step)
 
-    def on_end(self, job: Executor) -> None:
+    def on_end(self, job: Job) -> None:
         if self.records:
             self.records.close()
         self.records = None
@@ -177,7 +198,7 @@ class TensorBoard:
         self.events: Events | None = None
         self.fresh = True
 
-    def on_start(self, job: Executor) -> None:
+    def on_start(self, job: Job) -> None:
         self.fresh = True
         self.epoch_steps = self.epoch_steps or job.data.steps_per_epoch(job.layout.pipelines) or 1
         if job.is_chief:
@@ -188,7 +209,7 @@ class TensorBoard:
         self.course = Course(self.events, self.every, self.last)
         return self.events
 
-    def on_step(self, job: Executor, step: Step) -> None:
+    def on_step(self, job: Job, step: Step) -> None:
         if not job.is_chief:
             return
         goes_on = self.goes_on or not self.events or step.index > 0
@@ -199,11 +220,11 @@ class TensorBoard:
         self.fresh = False
         self.course.add(step)
 
-    def on_epoch(self, job: Executor, epoch: Epoch) -> None:
+    def on_epoch(self, job: Job, epoch: Epoch) -> None:
         if self.events and epoch.scalars:
             self.events.add(epoch.number, epoch.scalars)
 
-    def on_end(self, job: Executor) -> None:
+    def on_end(self, job: Job) -> None:
         if self.events:
             self.events.close()
         self.events = None
@@ -221,7 +242,7 @@ class Progress:
         self.total, self.tokens, self.says_batch = total, tokens, says_batch
         self.reporter: Reporter | None = None
 
-    def on_step(self, job: Executor, step: Step) -> None:
+    def on_step(self, job: Job, step: Step) -> None:
         if job.is_chief:
             self.reporter = self.reporter or Reporter(self.total)
             rate = {"tokens_per_s": step.samples_per_s * self.tokens} if self.tokens else {}
@@ -229,13 +250,13 @@ class Progress:
             label = {"meaningless": step.meaningless} if step.meaningless else None
             self.reporter.update(done, loss=step.loss, samples_per_s=step.samples_per_s, **rate, extra=label)
 
-    def on_start(self, job: Executor) -> None:
+    def on_start(self, job: Job) -> None:
         if job.is_chief:
             if self.says_batch:
                 print(job.describe_batch(), file=sys.stderr, flush=True)
             self.reporter = Reporter(self.total)
 
-    def on_end(self, job: Executor) -> None:
+    def on_end(self, job: Job) -> None:
         if self.reporter:
             self.reporter.close()
         self.reporter = None

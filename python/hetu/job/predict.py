@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hetu.arithmetic import kind_of
 from hetu.data import Batches, Data
 from hetu.graph import Value, current
-from hetu.job.step import Reported
+from hetu.job.row_comparison import RowComparison
+from hetu.job.step import Reported, Step, step_of
+from hetu.job.worker import Worker
 from hetu.place import check_takes, path_of
 from hetu.process import stop
 from hetu.rows import as_array
@@ -17,61 +20,27 @@ from hetu.rows import as_array
 if TYPE_CHECKING:
     import numpy
 
-    from hetu.devices import Layout
-    from hetu.job.draws import Draws
-    from hetu.job.fetches import Fetches
-    from hetu.job.step import Step
-
     Rows = Data | Mapping[str, numpy.ndarray]
     Metric = Callable[..., float] | str | tuple[str, str]
 
 
-class Predicting:
-    """The part of Executor that runs only forwards. Collective: every worker calls these methods, and every worker has the
-    results."""
+class Prediction:
+    """The runs of a worker that compute only forwards. Collective: every worker calls these methods, and every worker has
+    the results."""
 
-    job: Any
-    data: Data
-    graph: Any
-    readers: Any
-    draws: Draws
-    layout: Layout
-    fetches: Fetches
-    trains_now: bool
-    in_hooks: bool
-    stopped: bool
-    _step: Callable[..., Step | None]
+    def __init__(self, worker: Worker, comparison: RowComparison) -> None:
+        self.worker, self.comparison = worker, comparison
+        self.data, self.fetches = worker.spec.data, worker.spec.fetches
 
-    def predict(
-        self, data: Rows | None = None, run: str | None = None, fetches: Sequence[Value | str] | None = None
-    ) -> numpy.ndarray | dict[str, numpy.ndarray]:
-        """Returns the values of every sample of `data`, in its order. The last batch may be short. The result is an array
-        for one value, else a dict from name to array. Only the fields that the values need are read.
-
-        data: an object of hetu.data, or arrays by field; the training data by default.
-        run: a list of the Executor. Default: the list called "predict", or the only list with such values that does not
-        train.
-        fetches: some of the list's values.
-        """
+    def predict(self, data: Rows | None, run: str | None, fetches: Sequence[Value | str] | None
+                ) -> numpy.ndarray | dict[str, numpy.ndarray]:
+        """Implements Executor.predict()."""
         run, names = self._predicted("predict", run, fetches)
-        found = self._arrays(names, list(self._forward(run, names, self._data_of(data), None)))
+        found = self._arrays(names, list(self.forward(run, names, self._data_of(data), None)))
         return found[names[0]] if len(names) == 1 else Reported(found, "job.predict returned")
 
-    def evaluate(
-        self, data: Rows | None = None, run: str | None = None, metrics: Mapping[str, Metric] | None = None
-    ) -> dict[str, float]:
-        """Returns the scalars of a run over all of `data`, and metrics of its values per sample.
-
-        A scalar that is a mean over a count of the step (a loss) becomes the mean over that count in all of the data. A
-        mean over several counts becomes the mean of the batches, weighted by their samples. Any other scalar becomes the
-        sum. A batch whose count is 0 does not change a mean; if all counts are 0, the mean is NaN.
-        metrics: name -> a function of the run's arrays per sample, in the order of its list ({"evaluate": [logits,
-        data.y]}, metrics={"auc": hetu.metrics.auc}); or the name of a sum, which is divided by the number of samples; or
-        the names of two sums, the first of which is divided by the second.
-        data: as in predict().
-        run: a list of the Executor. Default: the list called "evaluate" or "validate", or the only list that does not
-        train.
-        """
+    def evaluate(self, data: Rows | None, run: str | None, metrics: Mapping[str, Metric] | None) -> dict[str, float]:
+        """Implements Executor.evaluate()."""
         if metrics is not None and not isinstance(metrics, Mapping):
             current().refuse("evaluate: metrics must be a dict by name, such as {'accuracy': 'hits'}, got "
                              f"{kind_of(metrics)}")
@@ -90,7 +59,7 @@ class Predicting:
                 check_takes(f"evaluate: metric '{name}'", metric, *arrays)
             for part in () if callable(metric) else (metric,) if isinstance(metric, str) else metric:
                 self._known(f"evaluate: metric '{name}'", part, scalars)
-        steps = list(self._forward(run, wanted, self._data_of(data), None, stops=True))
+        steps = list(self.forward(run, wanted, self._data_of(data), None, stops=True))
         per_sample = [self._arrays([name], steps)[name] for name in arrays]
         found = {name: self._over(name, counts.get(name), steps) for name in scalars if name in steps[0].scalars}
         for name, metric in metrics.items():
@@ -106,16 +75,10 @@ class Predicting:
                 found[name] = _quotient(_sum(above, steps), _sum(below, steps) if below else sum(s.samples for s in steps))
         return found
 
-    def save(self, folder: str, run: str | None = None, fetches: Sequence[Value | str] | None = None) -> None:
-        """Saves a model for prediction, the graph of these values and its weights, to a folder for hetu.load. A single
-        process can run it without the script.
-
-        The arguments select the same values as in predict(). Collective: every worker calls it and must have access to the
-        folder. The model in the folder is replaced, whatever its step: a kill at any moment leaves either the old or the
-        new model. Throws ValueError for a folder with checkpoints of a training.
-        """
+    def save(self, folder: str, run: str | None, fetches: Sequence[Value | str] | None) -> None:
+        """Implements Executor.save()."""
         _, names = self._predicted("save", run, fetches)
-        self.job.save_model(path_of(folder), names)
+        self.worker.job.save_model(path_of(folder), names)
 
     def _predicted(self, what: str, run: str | None, fetches: Sequence[Value | str] | None) -> tuple[str, list[str]]:
         """Returns the run for predictions, and the names of its selected values with a batch axis."""
@@ -130,7 +93,7 @@ class Predicting:
 
     def _over(self, name: str, count: str | None, steps: list[Step]) -> float:
         """Returns a scalar combined over all steps."""
-        if not self.graph.counts_of(name):
+        if not self.worker.spec.graph.counts_of(name):
             return _sum(name, steps)
         weights = [step.scalars[count] if count else step.samples for step in steps]
         # The mean of a batch without elements is NaN. It must not affect the other batches.
@@ -180,56 +143,58 @@ class Predicting:
         rows = {name: len(array) if array.ndim else 0 for name, array in data.items()}
         if len(set(rows.values())) != 1 or 0 in rows.values():
             current().refuse(f"the arrays must have the same number of rows, at least one; they have {rows}")
-        each = self.data.batch_size * self.layout.pipelines
+        each = self.data.batch_size * self.worker.spec.layout.pipelines
         count = next(iter(rows.values()))
         items = [{name: array[row:row + each] for name, array in data.items()} for row in range(0, count, each)]
         dtypes = {name: dtype for name, dtype, _ in self.data.fields if name in data}
         return Batches(items, self.data.batch_size, "arrays", dtypes)
 
-    def _forward(self, run: str, names: list[str], data: Data, batches: int | None, stops: bool = False) -> Iterator[Step]:
+    def forward(self, run: str, names: list[str], data: Data, batches: int | None, stops: bool = False
+                ) -> Generator[Step, None, None]:
         """Runs `batches` batches from the start of `data`, or every row once if `batches` is None. Computes only the values
         `names`.
 
         stops: ends after the batch in which a worker was asked to stop, if a training is running.
         """
-        wanted = list(self.graph.fields_of(names))
+        worker = self.worker  # not its job, which must not outlive hetu.close() in a run that the script keeps
+        wanted = list(worker.spec.graph.fields_of(names))
         self._check_data(run, data, wanted)
-        once, pipelines, pipeline = batches is None, self.layout.pipelines, self.job.pipeline
-        if self.job.may_lose:  # each pipeline works alone, because any other may die
+        once, pipelines, pipeline = batches is None, worker.spec.layout.pipelines, worker.job.pipeline
+        if worker.job.may_lose:  # each pipeline works alone, because any other may die
             data, pipelines, pipeline = data.alone(pipelines), 1, 0
-            batches = None if batches is None else batches * self.layout.pipelines
-        together = self.readers.open(bool(self.job.may_lose), False, wanted)
-        loader = self._loader(data.once() if once else data, together, pipelines, pipeline, wanted)
-        self.draws.check(data, loader)
+            batches = None if batches is None else batches * worker.spec.layout.pipelines
+        together = worker.readers.open(bool(worker.job.may_lose), False, wanted)
+        loader = worker.open_loader(data.once() if once else data, together, (pipelines, pipeline), wanted)
+        self.comparison.check(data, loader)
         done = 0
         while batches is None or done < batches:
-            asks = stops and self.trains_now and stop.asked()
-            step = self._step(run, lambda rows, asks=asks: self.job.validate(rows, names, once, asks), loader, names)
-            if step is None:
+            asks = stops and worker.is_training and stop.asked()
+            computed = worker.compute(partial(self._validate, names, once, asks), loader)
+            if computed is None:
                 break
+            result, seconds = computed
             done += 1
-            yield step
-            if stops and self.trains_now and step.stop_asked:
-                self.stopped = self.stopped or not self.job.may_lose  # otherwise other pipelines are not informed yet
+            yield step_of(result, names, seconds, worker.samples_of(result), meaningless=worker.spec.meaningless)
+            if stops and worker.is_training and result["stop_asked"]:
+                if not worker.job.may_lose:  # otherwise other pipelines are not informed yet
+                    worker.is_stopped = True
                 if done != batches:
                     self._end_early(run, done)
                     return
         if once and not done:
             current().refuse(f"run '{run}': the data have no rows")
 
+    def _validate(self, names: list[str], once: bool, asks_to_stop: bool, loader: Any) -> Any:
+        return self.worker.job.validate(loader, names, once, asks_to_stop)
+
     def _end_early(self, run: str, batches: int) -> None:
         """Ends an evaluation after all workers have agreed. In a hook, the hook ends too, because it expects the results of
         all batches."""
         text = f"Run '{run}' ended after {batches} batches, as asked"
-        if self.draws.executor.is_chief:
-            print(text if self.in_hooks else f"{text}: its results cover only these batches", flush=True)
-        if self.in_hooks:
+        if self.worker.is_chief:
+            print(text if self.worker.in_hooks else f"{text}: its results cover only these batches", flush=True)
+        if self.worker.in_hooks:
             raise stop.Stopping(text)
-
-    def _loader(self, data: Data, together: Any, pipelines: int, pipeline: int, reads: list[str]) -> Any:
-        """Returns this worker's loader, or None if it reads nothing. All workers open their loaders together."""
-        fields = [name for name in self.job.fields if name in reads]
-        return data.loader(pipelines, pipeline, fields, together) if fields else None
 
     def _check_data(self, run: str, data: Data, wanted: list[str]) -> None:
         """Throws ValueError for data that the run can't read."""

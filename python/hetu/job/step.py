@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
@@ -90,6 +90,19 @@ class Step:
     @property
     def samples_per_s(self) -> float:
         return self.samples / self.seconds if self.seconds > 0 else 0.0
+
+
+def step_of(result: Mapping[str, Any], names: Collection[str], seconds: float, samples: int, **more: Any) -> Step:
+    """Returns the step that a result of _hetu.Job describes.
+
+    names: the fetches to report.
+    more: further fields of Step.
+    """
+    found: list[Reported[Any]] = [Reported({fetch: value for fetch, value in result[kind].items() if fetch in names})
+                                  for kind in ("scalars", "samples", "sums")]
+    return Step(result["step"], found[0], result["gradient_norm"], result["learning_rate"], seconds, samples,
+                last=result["last"], samples_of=found[1], sums=found[2], stop_asked=result["stop_asked"],
+                **{"own_samples": samples, "done": result["step"] + 1, **more})
 
 
 class Pace:

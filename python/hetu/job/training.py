@@ -17,6 +17,7 @@ from hetu import _hetu, averaging, lr, optim, options, schedule
 from hetu.job import executor
 from hetu.job.flags import Parser, check_log, check_suffix
 from hetu.job.hooks import Epoch, Log, Progress, TensorBoard
+from hetu.job.setup import PLANNING
 from hetu.place import of_flags
 
 
@@ -64,7 +65,7 @@ def add_options(parser: Parser) -> None:
     add("--costs", metavar="FILE",
         help="stage times, or the trace of a run with micro-batches of the same size; for --pipeline choose, --partition "
              "times and the methods zb-1p, zb-2p and auto (default for these methods: the operations of the model's blocks)")
-    options.add_flags(parser, fields(), executor.PLANNING)
+    options.add_flags(parser, fields(), PLANNING)
     add("--wave", type=int, metavar="N",
         help="hetpipe: micro-batches per wave (a wave is a step): each updates the worker's weights, and the parameter "
              "servers receive the sum of the wave; the same as --micro-batches")

@@ -256,6 +256,33 @@ def place_servers(nodes, local):
     return tuple("" if local and host in own else host for host in hosts), frozenset(own)
 
 
+def join_hosts(options, nodes, daemon, python_path, say):
+    """Returns the network interface between the hosts of a job, and this host's addresses there. Checks that each host can
+    start `daemon` and finds the modules of `python_path`."""
+    hosts = [n["host"] for n in nodes if n["workers"] or n["servers"]]
+    interface, addresses = choose_interface(hosts, options.interface, say)
+    others = [host for host in hosts if not network.is_this_host(host)]
+    bare = {n["host"] for n in nodes if not n["workers"]}
+    for line in remote.check(hosts, others, options.key, daemon, python_path, bare):
+        say(f"warning: {line}")
+    return interface, addresses
+
+
+def split_workers(options, used, workers):
+    """Returns the hosts of each part of a job: of each pipeline, if the job continues without one that dies."""
+    if not options.shrink:
+        return [used]
+    count_of_pipelines = options.pipelines or pipelines.count_of(options.command, used, os.environ)
+    pipelines.check(count_of_pipelines, workers)
+    return pipelines.split(used, count_of_pipelines)
+
+
+def guard_command(job, command):
+    """Returns the command of a worker's guard, which starts the worker by `command`."""
+    return [sys.executable, "-I", "-S", os.path.join(PACKAGE, "launch", "run_guard.py"), job.address,
+            ":".join(job.directories), *command]
+
+
 def run(options, say):
     nodes, warnings = read_nodes(options)
     for line in warnings:
@@ -274,20 +301,11 @@ def run(options, say):
     places, own = place_servers(nodes, local)
     interface, addresses = None, []
     if not local or any(places):
-        hosts = [n["host"] for n in nodes if n["workers"] or n["servers"]]
-        interface, addresses = choose_interface(hosts, options.interface, say)
-        others = [host for host in hosts if not network.is_this_host(host)]
-        bare = {n["host"] for n in nodes if not n["workers"]}
-        for line in remote.check(hosts, others, options.key, mpirun.daemon(), environment.get("PYTHONPATH", ""), bare):
-            say(f"warning: {line}")
+        interface, addresses = join_hosts(options, nodes, mpirun.daemon(), environment.get("PYTHONPATH", ""), say)
     way = Way(own, options.key, interface, {n: value for n, value in environment.items() if EXPORTED.match(n)})
     servers = Servers(places, way, options.restart, options.server_log, bool(options.servers))
     workers = sum(n["workers"] for n in used)
-    parts = [used]
-    if options.shrink:
-        count_of_pipelines = options.pipelines or pipelines.count_of(options.command, used, os.environ)
-        pipelines.check(count_of_pipelines, workers)
-        parts = pipelines.split(used, count_of_pipelines)
+    parts = split_workers(options, used, workers)
     if precheck.applies(options.command, len(parts) > 1):
         counted = {**environment, "HETU_PIPELINES": str(len(parts))}
         status = precheck.run(options.command, counted, workers, settings["timeout_s"], say)
@@ -318,8 +336,7 @@ def run(options, say):
                 ours = {"HETU_JOB", "HETU_CONTROL_TOKEN", "HETU_PATH", "HETU_COORDINATOR", "HETU_SERVERS"}
                 names = sorted(n for n in {*more, *ours} if EXPORTED.match(n))
                 argv += mpirun.remote(options.key, interface, names, len(commands))
-            argv += [sys.executable, "-I", "-S", os.path.join(PACKAGE, "launch", "run_guard.py"), job.address,
-                     ":".join(job.directories), *options.command]
+            argv += guard_command(job, options.command)
             commands.append((argv, more))
             if options.verbose:
                 say(" ".join(argv))

@@ -131,12 +131,12 @@ class Keeper:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[-1], environment.get("PYTHONPATH")]))
         sockets = {number: service.listen(f"server {number}", None, addresses) for number in told["servers"]}
         for number, where in sockets.items():
-            arguments = (number, told["of"], self._folder, told["job"])
+            command = ("server", number, told["of"], self._folder, told["job"])
             events = service.Events(lambda _, number=number: self._send(ASKED, str(number).encode()),
                                     lambda _, *said, number=number: self._tell_said(number, *said),
                                     lambda _, *end, number=number: self._tell_end(number, *end))
             self._servers[number] = service.Service(
-                f"server {number}", "server", where, arguments, environment, self._selector, events)
+                f"server {number}", command, where, environment, self._selector, events)
         self._send(READY, {"endpoints": [sockets[number].endpoints for number in told["servers"]], "folder": self._folder,
                            "removed": removed})
 

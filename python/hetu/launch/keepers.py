@@ -33,10 +33,11 @@ class Way(NamedTuple):
 
 
 class Events(NamedTuple):
-    """Events of a keeper, in addition to those of its servers. ready(keeper, removed): it listens for all its servers, and
-    has removed these folders. lost(keeper, status, reason): it has ended; `reason` is text for people."""
+    """Events of a keeper. ready(keeper, removed): it listens for all its servers, and has removed these folders.
+    lost(keeper, status, reason): it has ended; `reason` is text for people. servers: the service.Events of its servers."""
     ready: Callable
     lost: Callable
+    servers: tuple
 
 
 class Kept:
@@ -65,17 +66,15 @@ class Keeper:
     """The keeper of one host, with the servers of these `numbers`.
 
     opening: the message that all keepers receive, see keeper.py.
-    events: events of the keeper.
-    server_events: events of its servers.
     """
 
-    def __init__(self, host, numbers, way, opening, selector, events, server_events):
+    def __init__(self, host, numbers, way, opening, selector, events):
         self.host = host
         self.servers = {number: Kept(number, self) for number in numbers}
         self.ready = False
         self._way, self._opening = way, opening
         self._own = host in way.own
-        self._selector, self._events, self._server_events = selector, events, server_events
+        self._selector, self._events = selector, events
         self._process = None
         self._sending = threading.Lock()  # two threads send
         self._mark = secrets.token_hex(16)
@@ -137,16 +136,16 @@ class Keeper:
             elif kind == keeper.REFUSED:
                 self._refusal = payload.decode(errors="replace")
             elif kind == keeper.ASKED:
-                self._server_events.asked(self.servers[int(payload)])
+                self._events.servers.asked(self.servers[int(payload)])
             elif kind == keeper.SAID:
                 said = json.loads(payload)
                 text = said["text"].encode(errors="surrogateescape")
-                self._server_events.said(self.servers[said["server"]], said["descriptor"], text)
+                self._events.servers.said(self.servers[said["server"]], said["descriptor"], text)
             elif kind == keeper.ENDED:
                 end = json.loads(payload)
                 server = self.servers[end["server"]]
                 server.runs = False
-                self._server_events.ended(server, end["pid"], end["status"])
+                self._events.servers.ended(server, end["pid"], end["status"])
 
     def _take_ready(self, told):
         for server, endpoints in zip(self.servers.values(), told["endpoints"], strict=True):

@@ -5,6 +5,8 @@ import secrets
 import selectors
 import threading
 import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 from hetu.launch import frames, guard, processes, service
 
@@ -38,23 +40,28 @@ class Link:
             self.sock.close()
 
 
+class Events(NamedTuple):
+    """Events of guards that have proved themselves. frame(worker, kind, payload): a frame, HELLO first. gone(worker,
+    is_silent): the connection has ended, or was dropped because of silence."""
+    frame: Callable
+    gone: Callable
+
+
 class Links:
     """All connections, which `selector` serves.
 
     place: the folder of the socket, or None for a job on several hosts.
     addresses: this host's IPv4 addresses in a job on several hosts.
     timeout_s: longest time for a peer to accept sent data.
-    on_frame: on_frame(worker, kind, payload) receives the frames of guards that have proved themselves, HELLO first.
-    on_gone: on_gone(worker, is_silent) is called when such a connection has ended, or was dropped because of silence.
+    events: receives frames and the ends of connections.
     """
 
-    def __init__(self, selector, workers, place, addresses, timeout_s, on_frame, on_gone):
+    def __init__(self, selector, workers, place, addresses, timeout_s, events):
         self.token = secrets.token_hex(16)
         self._selector = selector
         self._workers = workers
         self._timeout_s = timeout_s
-        self._on_frame = on_frame
-        self._on_gone = on_gone
+        self._events = events
         self._open = []
         self._known = set()  # the workers whose guards have connected
         self._remote = place is None
@@ -116,7 +123,7 @@ class Links:
         self._open.remove(link)
         link.close()
         if link.worker is not None:
-            self._on_gone(link.worker, is_silent)
+            self._events.gone(link.worker, is_silent)
 
     def close(self):
         self._closed.set()
@@ -173,7 +180,7 @@ class Links:
             for kind, payload in link.frames.feed(data):
                 if link.worker is None:
                     self._admit(link, kind, payload)
-                self._on_frame(link.worker, kind, payload)
+                self._events.frame(link.worker, kind, payload)
         except NO_GUARD:
             data = b""
         if not data:

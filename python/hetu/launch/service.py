@@ -83,13 +83,14 @@ class Events(NamedTuple):
 
 
 class Service:
-    """A service on this host. `module` is a module of hetu.launch, which receives `arguments`. `environment` is the
-    environment of its process."""
+    """A service on this host. `command` is a module of hetu.launch and its arguments. `environment` is the environment of
+    its process."""
 
     host = ""  # heturun runs it itself
 
-    def __init__(self, name, module, where, arguments, environment, selector, events):
+    def __init__(self, name, command, where, environment, selector, events):
         self.name = name
+        module, *arguments = command
         self._words = [sys.executable, "-m", f"hetu.launch.{module}", where.endpoint, str(where.listener.fileno()),
                        *map(str, arguments)]
         self._environment = environment

@@ -28,10 +28,22 @@ class Servers(NamedTuple):
     wanted: bool = False
 
 
+class Job(NamedTuple):
+    """A job: its name, the folder of its sockets (None for several hosts), this host's addresses for several hosts, its
+    workers, and its parts."""
+    name: str
+    place: str | None
+    addresses: list
+    workers: list
+    parts: list
+
+
 class Loop(NamedTuple):
-    """Actions of heturun's loop. show(text): prints output of a process. say(text): prints a line of heturun. lose(part,
-    reason): handles a pipeline that the coordinator has given up. fail(who, status, how): handles a process that has ended
-    for good; `who` and `how` are text for people. is_over(): returns true once the job's end is decided."""
+    """heturun's loop: its selector and its actions. show(text): prints output of a process. say(text): prints a line of
+    heturun. lose(part, reason): handles a pipeline that the coordinator has given up. fail(who, status, how): handles a
+    process that has ended for good; `who` and `how` are text for people. is_over(): returns true once the job's end is
+    decided."""
+    selector: object
     show: Callable
     say: Callable
     lose: Callable
@@ -40,36 +52,35 @@ class Loop(NamedTuple):
 
 
 class Services:
-    """All services of a job. `selector` belongs to the loop; `workers` and `parts` belong to the job. `log` is the folder
-    for logs of servers that heturun starts itself, or ""."""
+    """All services of a job. `log` is the folder for logs of servers that heturun starts itself, or ""."""
 
-    def __init__(self, place, addresses, servers, log, job, selector, workers, parts, loop):
-        self._selector, self._workers, self._parts, self._loop = selector, workers, parts, loop
+    def __init__(self, job, servers, log, loop):
+        self._job, self._loop = job, loop
         self._asked = set()  # the services to which a client has connected
         self._wanted = len(servers.hosts) if servers.wanted else 0
         self._keys = {}
         self._events = Events(self._start, self._take_said, self._take_end)
-        self._coordinator = self._own("coordinator", "coordinator", place, addresses, ())
-        opening = {"job": job, "of": len(servers.hosts), "restart": servers.restart, "folder": servers.folder}
+        self._coordinator = self._own("coordinator", ("coordinator",))
+        opening = {"job": job.name, "of": len(servers.hosts), "restart": servers.restart, "folder": servers.folder}
         self._keepers = [
-            Keeper(host, [k for k, its in enumerate(servers.hosts) if its == host], servers.way, opening, selector,
-                   KeeperEvents(self._take_ready, self._lose_keeper), self._events)
+            Keeper(host, [k for k, its in enumerate(servers.hosts) if its == host], servers.way, opening, loop.selector,
+                   KeeperEvents(self._take_ready, self._lose_keeper, self._events))
             for host in dict.fromkeys(servers.hosts) if host and self._can_serve]
         kept = {number: server for its in self._keepers for number, server in its.servers.items()}
         number_of = len(servers.hosts)
-        self._servers = [kept.get(k) or self._own(f"server {k}", "server", place, addresses, (k, number_of, log, job))
+        self._servers = [kept.get(k) or self._own(f"server {k}", ("server", k, number_of, log, job.name))
                          for k, host in enumerate(servers.hosts) if not host or k in kept]
         self._restarts = {server: Restarts() for server in self._servers if servers.restart}
         self._all = [self._coordinator, *self._servers]
         self._here = [service for service in self._all if not service.host]  # services that heturun starts itself
 
-    def _own(self, name, module, place, addresses, arguments):
+    def _own(self, name, command):
         """Creates a service that heturun starts itself."""
         from hetu import _hetu
 
-        where = listen(name, place, addresses)
+        where = listen(name, self._job.place, self._job.addresses)
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
-        service = Service(name, module, where, arguments, environment, self._selector, self._events)
+        service = Service(name, command, where, environment, self._loop.selector, self._events)
         self._keys[service] = _hetu.service_keys(where.endpoints)
         return service
 
@@ -135,9 +146,9 @@ class Services:
 
     def _run(self, service):
         service.start(self._keys[service])
-        for worker in self._workers:
+        for worker in self._job.workers:
             self._tell(service, worker)
-        for part in self._parts:
+        for part in self._job.parts:
             if part.lost_at is not None:
                 service.tell(of_pipeline(part.number, f"is lost: {part.loss}"))
 
@@ -153,7 +164,7 @@ class Services:
 
     def _take_losses(self, text):
         for number, reason in re.findall(r"^pipeline (\d+) died: (.*)$", text.decode(errors="replace"), re.MULTILINE):
-            self._loop.lose(self._parts[int(number)], reason)
+            self._loop.lose(self._job.parts[int(number)], reason)
 
     def tell(self, worker):
         """Reports the end of a worker to the services."""

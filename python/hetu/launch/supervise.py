@@ -11,8 +11,10 @@ import signal
 import time
 
 from hetu.launch import folders, frames, guard, last_words, output, processes
+from hetu.launch.links import Events as LinkEvents
 from hetu.launch.links import Links
 from hetu.launch.part import COMM, FORCE_ALL_S, FORCE_LOST_S, TIMEOUT, Part, Worker, signal_name, status_of
+from hetu.launch.services import Job as ServedJob
 from hetu.launch.services import Loop, Servers, Services
 
 STOPPED = "is stopped by a signal such as SIGSTOP"
@@ -46,12 +48,13 @@ class Job:
         self._selector = selectors.DefaultSelector()
         self._sweep(*filter(None, [servers.folder]))
         place = None if addresses else self.make_directory(folders.short_place())
-        self._links = Links(self._selector, self._workers, place, addresses, timeout_s, self._take_frame, self._lose_guard)
+        self._links = Links(self._selector, self._workers, place, addresses, timeout_s,
+                            LinkEvents(self._take_frame, self._lose_guard))
         self.address = self._links.address
-        loop = Loop(lambda text: self._forward(b"", 2, text), self._say, self._lose_pipeline, self._lose_service,
-                    lambda: self._ended_at is not None)
-        self._services = Services(place, addresses, servers, self._log_folder(servers, place), self.name,
-                                  self._selector, self._workers, self._parts, loop)
+        loop = Loop(self._selector, lambda text: self._forward(b"", 2, text), self._say, self._lose_pipeline,
+                    self._lose_service, lambda: self._ended_at is not None)
+        self._services = Services(ServedJob(self.name, place, addresses, self._workers, self._parts), servers,
+                                  self._log_folder(servers, place), loop)
         self._statuses = {}
         self._stop_watch = processes.StopWatch()
         self._watched_at = 0.0

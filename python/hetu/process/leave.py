@@ -21,7 +21,7 @@ from hetu import _hetu
 LAST_S = 4.0  # time that a failed script may still use: other threads, its own atexit functions
 
 _transport: Any = None
-_members: weakref.WeakSet[Any] = weakref.WeakSet()  # Executors and Pipelines
+_members: weakref.WeakSet[Any] = weakref.WeakSet()  # workers of Executors, and Pipelines
 _failed = ""  # the reason why this worker's script fails
 _forced: int | None = None  # the exit status, if Python would return 0
 
@@ -73,7 +73,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def join(member: Any) -> None:
-    """Registers an Executor or Pipeline, which releases its resources when this worker leaves."""
+    """Registers the worker of an Executor, or a Pipeline, which releases its resources when this worker leaves."""
     _members.add(member)
 
 

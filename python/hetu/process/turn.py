@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hetu import _hetu
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from concurrent.futures import Executor, Future
 
 PATIENCE_S = 1.0  # wait for an error that all workers raise, before one worker ends the links
 
@@ -17,22 +17,22 @@ PATIENCE_S = 1.0  # wait for an error that all workers raise, before one worker 
 class Turn:
     """Runs the other workers' parts of a call in their threads, while the first worker runs its part in this thread.
 
-    crew: has the workers (`members`), each with its links (`transport`), and a pool of one thread for each worker except
-    the first (`pools`).
+    links: the transport of each worker.
+    pools: a pool of one thread for each worker except the first, like `works`.
     """
 
-    def __init__(self, crew: Any, works: Sequence[Callable[[], Any]]) -> None:
-        self.crew = crew
+    def __init__(self, links: Sequence[Any], pools: Sequence[Executor], works: Sequence[Callable[[], Any]]) -> None:
+        self.first = links[0]
         self.over = threading.Event()  # set when the first worker has finished or failed
-        self.others = [pool.submit(self._watched, member, work)
-                       for member, pool, work in zip(crew.members[1:], crew.pools, works, strict=True)]
+        self.others = [pool.submit(self._watched, transport, work)
+                       for transport, pool, work in zip(links[1:], pools, works, strict=True)]
 
-    def _watched(self, member: Any, work: Callable[[], Any]) -> None:
+    def _watched(self, transport: Any, work: Callable[[], Any]) -> None:
         try:
             work()
         except BaseException as error:
             if not self.over.wait(PATIENCE_S):
-                member.transport.give_up(str(error))
+                transport.give_up(str(error))
             raise
 
     def take(self, work: Callable[[], Any]) -> Any:
@@ -43,7 +43,7 @@ class Turn:
         except BaseException as error:
             self.over.set()
             if not all(map(_is_done, self.others)):
-                self.crew.members[0].transport.give_up(str(error))
+                self.first.give_up(str(error))
             self._raise(error)
 
     def end(self, work: Callable[[], Any] = lambda: None) -> Any:

@@ -61,7 +61,7 @@ class AveragedModel:
     def applied(self) -> Iterator[None]:
         """Makes the averages the Pipeline's weights inside the `with` block, for evaluate(), state_dict() and save().
         Collective: every worker enters it. Afterwards the Pipeline has its own weights again."""
-        self.pipe.check_one("applied")
+        self.pipe.state.check_one("applied")
         if not self.n_averaged:
             raise RuntimeError("applied: there are no averages yet; call update_parameters() first")
         self._exchange()
@@ -80,7 +80,7 @@ class AveragedModel:
 
     def _pairs(self) -> Iterator[tuple[tuple[str, torch.Tensor], torch.Tensor]]:
         """Yields ((name, tensor), average). Buffers that a state_dict() does not keep have the name ""."""
-        names = {id(tensor): name for name, tensor in self.pipe.own_by_name()}
+        names = {id(tensor): name for name, tensor in self.pipe.state.own_by_name()}
         own, averaged = _Tensors(self.pipe), self._averaged.module
         both = zip([*own.parameters(), *own.buffers()], [*averaged.parameters(), *averaged.buffers()], strict=True)
         for one, other in both:

@@ -40,14 +40,14 @@ def save_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.op
     Several workers need torch's own process group, with the workers' numbers as ranks: call
     torch.distributed.init_process_group("gloo", …) before. Throws RuntimeError without it.
     """
-    pipe.check_one("save_dcp")
-    pipe.begin_states()
+    pipe.state.check_one("save_dcp")
+    pipe.state.begin_states()
     _check_group(pipe)
     own: dict[str, Any] = {"steps": pipe.steps}
-    for names, tensor in pipe.own_tensors(first_copies=True):
+    for names, tensor in pipe.state.own_tensors(first_copies=True):
         own.setdefault("model", {}).update({name: tensor.detach() for name in names})
     if optimizer is not None:
-        saved = pipe.states_saved_here()
+        saved = pipe.state.states_saved_here()
         for tensor, state in optimizer.state.items():
             if id(tensor) in saved and state:
                 own.setdefault("optimizer", {}).setdefault("state", {})[saved[id(tensor)]] = dict(state)
@@ -59,7 +59,7 @@ def save_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.op
 def _groups(pipe: Pipeline, optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     """Returns the options of each parameter group, with the names of its parameters on all workers in the order of the
     model."""
-    name_of = {id(tensor): names[0] for names, tensor in pipe.own_tensors(first_copies=True)}
+    name_of = {id(tensor): names[0] for names, tensor in pipe.state.own_tensors(first_copies=True)}
     mine = [[name_of[id(p)] for p in group["params"] if id(p) in name_of] for group in optimizer.param_groups]
     told = [json.loads(text) for text in pipe.exchange(json.dumps(mine).encode())]
     for worker, groups in enumerate(told):
@@ -83,8 +83,8 @@ def load_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.op
     Throws OSError on all workers, before anything is changed, if the checkpoint can't be read or doesn't fit. The format
     has no checksums of tensors.
     """
-    pipe.check_one("load_dcp")
-    pipe.begin_states()
+    pipe.state.check_one("load_dcp")
+    pipe.state.begin_states()
 
     def read() -> _Read:
         found = _Read(pipe, folder, optimizer)
@@ -93,7 +93,7 @@ def load_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.op
         found.read()
         return found
 
-    found = pipe.together(read)
+    found = pipe.state.together(read)
     found.apply()
     return found.skipped
 
@@ -124,12 +124,12 @@ class _Read:
 
     def _find_weights(self) -> None:
         saved = {name.removeprefix("model.") for name in self.known if name.startswith("model.")}
-        missing, unexpected = self.pipe.compare_names(saved)
+        missing, unexpected = self.pipe.state.compare_names(saved)
         if missing:
             self.skipped.append(f"the checkpoint has no 'model.{missing[0]}', which the model has")
         if unexpected:
             self.skipped.append(f"the checkpoint has 'model.{unexpected[0]}', which the model does not have")
-        for names, tensor in self.pipe.own_tensors(first_copies=False):
+        for names, tensor in self.pipe.state.own_tensors(first_copies=False):
             name = next((f"model.{name}" for name in names if name in saved), None)
             if name is None:
                 continue
@@ -150,10 +150,10 @@ class _Read:
         self.options = {flat: at for flat, at in options.items() if at[1] != "params"}
         self.wanted.update(dict.fromkeys(self.options))
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        for known, tensor in self.pipe.own_tensors(first_copies=False):
+        for known, tensor in self.pipe.state.own_tensors(first_copies=False):
             for path, flat in self.paths.items():
                 is_state = path[:3] == (*STATE, known[0]) and len(path) == 4
-                if is_state and id(tensor) in held and self.pipe.keeps_state(tensor):
+                if is_state and id(tensor) in held and self.pipe.state.keeps_state(tensor):
                     self._want_state(flat, tensor, str(path[3]))
 
     def _want_state(self, flat: str, tensor: torch.Tensor, key: str) -> None:
@@ -179,7 +179,7 @@ class _Read:
             for tensor, name in self.weights:
                 tensor.copy_(self.wanted[name])
         if self.optimizer is not None:
-            self.pipe.adopt(self.optimizer)
+            self.pipe.state.adopt(self.optimizer)
             for flat, places in self.states.items():
                 for tensor, key in places:
                     self.optimizer.state[tensor][key] = optimizer_value(self.optimizer, tensor, key, self.wanted[flat])

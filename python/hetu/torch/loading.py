@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,9 +14,7 @@ from hetu.torch import checkpoint, optimizer_states
 from hetu.torch.optimizer_states import prefix_of
 from hetu.torch.plain_values import decode
 from hetu.torch.saving import KIND, VERSION, check_more, part_state, refuse_old, whole_state
-
-if TYPE_CHECKING:
-    from hetu.torch.state import StateOfPipeline
+from hetu.torch.state import PipelineState
 
 
 class Checkpoint:
@@ -78,7 +76,7 @@ class Loaded:
     """A worker's part of a checkpoint, as read. `skipped` describes the differences between the checkpoint and the model,
     optimizers or other objects."""
 
-    def __init__(self, pipe: StateOfPipeline, folder: str) -> None:
+    def __init__(self, pipe: PipelineState, folder: str) -> None:
         self.pipe = pipe
         self.skipped: list[str] = []
         self.source = Checkpoint(folder)
@@ -246,7 +244,7 @@ def _text(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def load(pipe: StateOfPipeline, folder: str | os.PathLike[str], given: optimizer_states.Optimizers, strict: bool,
+def load(pipe: PipelineState, folder: str | os.PathLike[str], given: optimizer_states.Optimizers, strict: bool,
          more: Mapping[str, Any]) -> list[str]:
     """Implements Pipeline.load()."""
     pipe.check_one("load")
@@ -261,8 +259,9 @@ def load(pipe: StateOfPipeline, folder: str | os.PathLike[str], given: optimizer
 
     optimizers, text = pipe.together(begin, ValueError)
     texts = [one.decode() for one in pipe.exchange(text.encode())]
-    count = len(texts) // pipe.pipelines if pipe.averages else len(texts)  # options may differ between averaging pipelines
-    first = pipe.pipeline * count if pipe.averages else 0
+    # Options may differ between pipelines that average.
+    count = len(texts) // pipe.held.pipelines if pipe.averages else len(texts)
+    first = pipe.held.pipeline * count if pipe.averages else 0
     described = pipe.together(lambda: optimizer_states.merged(pipe, texts[first:first + count]), ValueError)
 
     def read() -> Loaded:

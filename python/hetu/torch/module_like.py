@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hetu.torch.cuts import Pieces, Stage
+from hetu.torch.holding import Holding
 from hetu.torch.shards import Shards
 from hetu.torch.ties import Tie
 
@@ -33,6 +34,7 @@ class ModuleLike:
 
     own: dict[int, Stage]
     stages: list[Stage]
+    held: Holding
     pieces: Pieces
     ties: list[Tie]
     schedule: Any
@@ -55,11 +57,7 @@ class ModuleLike:
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yields the parameters of this worker's stages with their names in the whole model."""
         for stage in self.own.values():
-            yield from self._named(stage)
-
-    def _named(self, stage: Stage) -> Iterator[tuple[str, nn.Parameter]]:
-        for parameter in stage.parameters():
-            yield self.pieces.names[id(parameter)], parameter
+            yield from self.held.named(stage)
 
     def buffers(self) -> Iterator[torch.Tensor]:
         """Yields the buffers of this worker's stages."""
@@ -152,7 +150,7 @@ class ModuleLike:
         seconds = {id(tie.copies[1]) for tie in self.ties}
         for placement, stage in self.own.items():
             is_first = (not self.pipeline or self.averages) and not self.schedule.placements[placement]["replica"]
-            for name, parameter in self._named(stage):
+            for name, parameter in self.held.named(stage):
                 if self.shards and self.shards.keeps(parameter):
                     yield self.shards.name_of(parameter, name), parameter
                 elif not self.shards and is_first and id(parameter) not in seconds:

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
 from hetu.torch.plain_values import Encoder, dumps
-
-if TYPE_CHECKING:
-    from hetu.torch.state import StateOfPipeline
+from hetu.torch.state import PipelineState
 
 Optimizers: TypeAlias = torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | Mapping[str, torch.optim.Optimizer] | None
 Described = dict[str, dict[str, Any]]  # by optimizer: {"class": text, "groups": [{"params": names, "options": encoded}]}
@@ -54,7 +52,7 @@ def class_of(optimizer: Any) -> str:
     return type(optimizer).__name__
 
 
-def describe(pipe: StateOfPipeline, optimizers: Mapping[str, torch.optim.Optimizer]) -> Described:
+def describe(pipe: PipelineState, optimizers: Mapping[str, torch.optim.Optimizer]) -> Described:
     """Returns the class, groups and options of this worker's optimizers. Throws ValueError for a parameter that doesn't
     belong to the worker's stages, because its state would be lost."""
     names = {id(tensor): known[0] for known, tensor in pipe.own_tensors(first_copies=False)}
@@ -80,10 +78,10 @@ def _refuse_large(path: str, tensor: torch.Tensor) -> None:
                      f"as options")
 
 
-def merged(pipe: StateOfPipeline, texts: Sequence[str]) -> Described:
+def merged(pipe: PipelineState, texts: Sequence[str]) -> Described:
     """Merges the descriptions from all workers into one. Throws ValueError if they don't fit together: a different class,
     different groups, or different options of one group."""
-    order = pipe.pieces.order
+    order = pipe.held.pieces.order
     out: Described = {}
     first: dict[str, int] = {}
     for worker, text in enumerate(texts):

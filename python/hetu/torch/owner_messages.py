@@ -4,15 +4,25 @@ has its own."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from hetu.torch.device import StageDevice
-    from hetu.torch.shards import Copied
+from hetu.torch.device import StageDevice
 
 MESSAGE_BYTES = 8 << 20
+
+
+@dataclass
+class Copied:
+    """A parameter with several copies."""
+
+    name: str  # name of the first copy, if two stages share the parameter
+    number: int  # number in the order of the model
+    workers: tuple[int, ...]  # the workers that hold a copy, ascending
+    held: list[torch.nn.Parameter]  # the copies on this worker; the owner updates the first one
+    owner: int | None = None
 
 
 def messages(copied: Sequence[Copied]) -> Iterator[list[Copied]]:

@@ -19,7 +19,7 @@ from torch import nn
 from hetu import _hetu
 from hetu import schedule as plans
 from hetu.process import leave
-from hetu.torch import agreement, losses
+from hetu.torch import agreement, loading, losses, saving
 from hetu.torch import rows as table_rows
 from hetu.torch import ties as sharing
 from hetu.torch.averages import Averages
@@ -33,20 +33,21 @@ from hetu.torch.empty import fill
 from hetu.torch.foreign import check_loss
 from hetu.torch.forms import Forms
 from hetu.torch.functions import StageFunctions, Step
-from hetu.torch.gradients import Summed
+from hetu.torch.gradient_sums import GradientSums
+from hetu.torch.holding import Holding
 from hetu.torch.memory import keep_freed_memory
 from hetu.torch.modes import Modes, autocast_devices, check_gradients_enabled, settings
 from hetu.torch.module_like import ModuleLike
+from hetu.torch.optimizer_states import Optimizers
 from hetu.torch.outputs import Outputs, mean_metrics
-from hetu.torch.scaler import scale_of
 from hetu.torch.shards import Shards
 from hetu.torch.split_backward import keep_compiled_buffers, refuse_old_hooks
-from hetu.torch.state import StateOfPipeline
+from hetu.torch.state import PipelineState
 from hetu.torch.step_loss import NOTHING, StepLoss
 from hetu.torch.threads import ThreadedPipeline
 
 
-class Pipeline(ModuleLike, StateOfPipeline):
+class Pipeline(ModuleLike):
     """One worker's part of a module that is trained in stages, under heturun or in a single process.
 
     model: an nn.Sequential, cut at its CutPoints or, without CutPoints, between any two of its children; or a list of
@@ -103,7 +104,6 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.turns: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         loss = losses.loss_of(_whole(model)) if loss is None else loss
         rule = losses.rule_of(loss, loss_weight, loss_reduction)
-        self.loss = StepLoss(loss, rule, check_loss_every, self.transport.worker)
         workers = self.transport.workers
         if pipelines < 1 or workers % pipelines:
             raise ValueError(f"{workers} workers can't be divided into {pipelines} pipelines: pipelines must be at least 1, "
@@ -112,6 +112,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.check_batches = check_batches
         width = self.width = workers // pipelines
         self.pipeline, self.row = divmod(self.transport.worker, width)
+        self.loss = StepLoss(loss, rule, check_loss_every, self.transport.worker, self.pipeline, pipelines)
         if not isinstance(schedule, _hetu.Schedule):
             schedule = plans.named(schedule, stages=width, micro_batches=micro_batches, **options)
         if len(schedule.rows) != width or schedule.micro_batches != micro_batches:
@@ -144,17 +145,13 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.job: Any = None
         self.forms = Forms(self.stages, loss, self.stage_device.like)
         self.buffer_copies = Buffers(self.pieces, self.own, schedule.placements,
-                               [self._copies(number) for number in range(len(self.stages))], self.pipeline)
+                                    [self.summed_pipelines * self.held.copies(number) for number in range(len(self.stages))],
+                                    self.pipeline)
         self.expected: Any = None
-        self.summed: list[Summed] = []
-        self.first_use = 0  # index of the first number that reports which parameters have a gradient
-        # Requires_grad of parameters() when the memory of gradients was last laid out.
-        self.trained: tuple[bool, ...] | None = None
-        names = self.pieces.whole.named_parameters(remove_duplicate=False)
-        self.numbers = {name: number for number, (name, _) in enumerate(names)}
-        self.shards = Shards(self) if shard_optimizer else None
-        self.steps = 0
-        self.folders: dict[str, Any] = {}  # locks of folders that were saved into; None except on worker 0
+        self.shards = Shards(self.held, self.exchanges, self.stage_device, averages=self.averages is not None,
+                             in_threads=self.in_threads) if shard_optimizer else None
+        self.gradients = GradientSums(self.held, self.functions, self.stage_device, self.shards, self.summed_pipelines)
+        self.state = PipelineState(self.held, self.exchanges, self.averages, self.shards, micro_batches, seed)
         self.stepper = threading.get_ident()
         self.under_way = ""
         leave.join(self)
@@ -181,10 +178,12 @@ class Pipeline(ModuleLike, StateOfPipeline):
         forget(self.stages, list(own.values()))
         for stage in own.values():
             self.stage_device.move(stage)
-        self.remember_names()
         for stage in self.stages:
             for parameter in stage.parameters():
                 parameter.grad = None
+        names = self.pieces.whole.named_parameters(remove_duplicate=False)
+        numbers = {name: number for number, (name, _) in enumerate(names)}
+        self.held = Holding(own, self.pieces, self.ties, placements, numbers, self.pipeline, self.pipelines, self.width)
         if self.averages:
             self.averages.take(list(own.values()), list(self.named_parameters()), placements, self.ties)
 
@@ -211,12 +210,23 @@ class Pipeline(ModuleLike, StateOfPipeline):
         check_gradients_enabled()
         if self.averages:
             self.averages.begin_step(scaler)
-        scale = scale_of(scaler, self) * factor
+        scale = self._scale_of(scaler) * factor
         kept = Outputs() if return_outputs else None
         loss, outputs = self._run(inputs, target, training=True, scale=scale, accumulate=accumulate, kept=kept)
         if self.averages:
             self.averages.end_step()
         return (loss, outputs) if return_outputs else loss
+
+    def _scale_of(self, scaler: Any) -> float:
+        """Returns a scaler's factor of the loss, or 1 without a scaler. Throws ValueError for a scaler that doesn't
+        communicate with the other workers."""
+        if scaler is None:
+            return 1.0
+        if scaler.is_enabled() and getattr(scaler, "_pipe", None) is not self:
+            raise ValueError("step: a torch.amp.GradScaler checks only the gradients of this worker's stages, so one worker "
+                             "could update its weights while another skips. Pass a hetu.torch.GradScaler(pipe) made of this "
+                             "Pipeline.")
+        return float(scaler.scale(torch.ones((), device=self.device)))
 
     def run(self, updates: int, optimizer: torch.optim.Optimizer) -> Iterator[int]:
         """Yields the numbers of steps in a loop of pipelines that average weights. Each turn must call step() once, and the
@@ -246,7 +256,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
         their values, as means over pipelines.
         return_outputs: the result then contains the outputs, on every worker.
         """
-        self.check_one("evaluate")
+        self.state.check_one("evaluate")
         kept = Outputs() if metrics or return_outputs else None
         with self.modes.evaluating():
             loss, outputs = self._run(inputs, target, training=False, kept=kept)
@@ -261,7 +271,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
     def predict(self, inputs: Any) -> Any:
         """Returns the model's outputs for this pipeline's samples, on every worker. All modules are in eval(), and no
         gradients and no loss are computed."""
-        self.check_one("predict")
+        self.state.check_one("predict")
         with self.modes.evaluating():
             return self._run(inputs, None, training=False, kept=Outputs(), is_prediction=True)[1]
 
@@ -292,11 +302,11 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.functions.begin(Step(training, forms, batch.inputs, batch.targets, batch.target_tree, seeds, scale,
                                   autocast_devices()))
         self.functions.outputs, self.loss.is_prediction = kept, is_prediction
-        numbers = self.loss.begin(training, self.steps, batch.sizes, weights, total, self.pipeline, self.pipelines)
-        self.first_use = len(numbers)
+        numbers = self.loss.begin(training, self.steps, batch.sizes, weights, total)
         if training:
-            uses, to_add = self._begin_gradients(accumulate)
-            numbers += [0.0] * uses
+            self.state.begin_states()
+            multiplies = self.loss.rule.kind == losses.OUTPUTS
+            numbers += [0.0] * self.gradients.begin(len(numbers), accumulate, multiplies)
         drawn = torch.get_rng_state()
         try:
             with table_rows.collecting(), self.stage_device.step():
@@ -306,14 +316,12 @@ class Pipeline(ModuleLike, StateOfPipeline):
                 torch.set_rng_state(drawn)
         if sums[self.loss.problem_at] > 0:
             self._raise_problem()
-        for summed in self.summed if training else ():
-            summed.end(sums[self.first_use:])
+        if training:
+            self.gradients.end_sums(sums)
         self.buffer_copies.rename()
         loss, factor = (0.0, 1.0) if is_prediction else self.loss.finish(sums)
-        if training and factor != 1:
-            self._multiply_gradients(factor)
         if training:
-            _add_gradients(to_add)
+            self.gradients.end(factor)
         self.steps += training
         if self.shards and training:
             self.shards.is_pending = True
@@ -325,17 +333,6 @@ class Pipeline(ModuleLike, StateOfPipeline):
         """Exchanges bytes with the workers of this pipeline, and returns theirs in order."""
         first = self.pipeline * self.width
         return self.exchange(mine, range(first, first + self.width))
-
-    def _gradients_to_add(self) -> list[tuple[nn.Parameter, torch.Tensor]]:
-        """Detaches the gradients that a step can't add to micro-batch by micro-batch: sums over copies, and gradients that
-        are multiplied after the step. All other gradients stay, and receive the same additions as in plain PyTorch."""
-        summed = {id(view.parameter) for summed in self.summed for view in summed.views}
-        found = []
-        for parameter in self.parameters():
-            if parameter.grad is not None and (id(parameter) in summed or self.loss.rule.kind == losses.OUTPUTS):
-                found.append((parameter, parameter.grad.clone()))
-                parameter.grad = None
-        return found
 
     def _build(self, form: Form) -> None:
         """Creates the job: lowers and verifies the plan for the values that cross the stages of this model."""
@@ -354,34 +351,6 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.functions.recomputed = {placement: set(self.job.recomputed(placement)) for placement in self.own}
         self._report_devices()
 
-    def _set_gradients(self) -> None:
-        """Lays out the memory of gradients that copies sum, for the parameters that require a gradient."""
-        pairs = sorted({tie.stages for tie in self.ties})
-        shared = {id(copy): pairs.index(tie.stages) for tie in self.ties for copy in tie.copies}
-        numbers = {id(tie.copies[1]): self.numbers[tie.names[0]] for tie in self.ties}
-        for placement, stage in self.own.items():
-            number = self.schedule.placements[placement]["model_stage"]
-            mine = [(name, p) for name, p in self._named(stage) if p.requires_grad]
-            number_of = {id(p): numbers.get(id(p), self.numbers[name]) for name, p in mine}
-            # Two stages may hold their shared parameters in different orders, but sums are over equal offsets.
-            mine.sort(key=lambda one: number_of[id(one[1])])
-            parts = [(1 + t, [(n, p) for n, p in mine if shared.get(id(p)) == t]) for t in range(len(pairs))]
-            if self._copies(number) > 1:
-                parts.insert(0, (0, [(n, p) for n, p in mine if id(p) not in shared]))
-            summed = Summed(parts, number_of, self._note_use, self.shards)
-            memories = self.stage_device.host_sums(placement, summed.arrays)
-            self.job.set_gradients(placement, number, [memory.numpy() for memory in memories], summed.parts,
-                                   summed.owners)
-            self.functions.summed[placement] = summed
-        self.summed = list(self.functions.summed.values())
-
-    def _note_use(self, number: int) -> None:
-        """Reports to all workers that a parameter has received a gradient on this one."""
-        self.job.set_scalar(self.first_use + number, 1.0)
-
-    def _copies(self, stage: int) -> int:
-        return self.summed_pipelines * sum(p["model_stage"] == stage for p in self.schedule.placements)
-
     def _check_edges(self, form: Form, training: bool) -> None:
         if set(form.edges) != self.edges:
             raise ValueError(f"stages pass values {sorted(form.edges)} in {'training' if training else 'evaluation'}, but "
@@ -391,7 +360,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
     def _agree(self, batch: Batch, weights: Sequence[float], scale: list[Any]) -> float:
         """Checks that all workers begin the same step, so that their messages fit. Adopts the modes that each worker has
         set on its stages, and the buffers of first copies. Returns the divisor of the loss."""
-        mine = {"all": {"names": agreement.names_sum(self.numbers), "number": self.steps, "seed": self.seed,
+        mine = {"all": {"names": agreement.names_sum(self.held.numbers), "number": self.steps, "seed": self.seed,
                         "settings": settings(), "scale of the loss": scale[0], "accumulate": scale[1]},
                 "pipeline": {"tensors": batch.forms(), "samples": batch.sizes,
                              "checksums": batch.checksums() if self.check_batches else [], "weights": list(weights)},
@@ -415,28 +384,57 @@ class Pipeline(ModuleLike, StateOfPipeline):
             if text:
                 raise ValueError(f"worker {worker}, step {self.steps}: {text.decode()}")
 
-    def _begin_gradients(self, accumulate: bool) -> tuple[int, list[tuple[nn.Parameter, torch.Tensor]]]:
-        """Drops the gradients of the step before, unless they accumulate. Returns the number of values that report which
-        parameters have received a gradient, and the gradients to add after the step."""
-        self.begin_states()
-        parameters = list(self.parameters())
-        trained = tuple(parameter.requires_grad for parameter in parameters)
-        if trained != self.trained:
-            self._set_gradients()
-            self.trained = trained
-        to_add = self._gradients_to_add() if accumulate else []
-        for parameter in [] if accumulate else parameters:
-            parameter.grad = None
-        for summed in self.summed:
-            summed.begin()
-        is_summed = bool(self.ties) or any(self._copies(number) > 1 for number in range(len(self.stages)))
-        return len(self.numbers) if is_summed else 0, to_add
+    # ---- state ----
 
-    def _multiply_gradients(self, factor: float) -> None:
-        gradients = {p.grad.data_ptr(): p.grad for p in self.parameters() if p.grad is not None}
-        with torch.no_grad():
-            for gradient in gradients.values():
-                gradient.mul_(factor)
+    @property
+    def steps(self) -> int:
+        """The number of steps done. load() sets it."""
+        return self.state.steps
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        self.state.steps = steps
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Returns the state_dict of the unsplit model, on every worker. Collective: every worker calls it. Buffers are
+        those of the first pipeline."""
+        return self.state.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor], strict: bool = True) -> None:
+        """Loads this worker's part of the whole model's state. Throws ValueError, before anything is changed, for a tensor
+        of another shape. With `strict`, also for missing names and for names that the model does not have."""
+        self.state.load_state_dict(state, strict)
+
+    def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yields the buffers of this worker's stages that state_dict() keeps, with their names in the whole model."""
+        return self.state.named_buffers()
+
+    def save(self, folder: str | os.PathLike[str], optimizer: Optimizers = None, **more: Any) -> None:
+        """Writes a checkpoint of the weights, the number of steps, and the states and options of the optimizer. It replaces
+        the checkpoint in the folder. Collective: every worker calls it, and each writes its own part.
+
+        A kill at any moment leaves either the old or the new checkpoint. After the first save, no other job can save into
+        the folder.
+        optimizer: one optimizer, or a list or dict of several.
+        more: further objects with state_dict() and load_state_dict(), by names that load() receives too, such as
+        scaler=scaler, rates=scheduler. All workers must have the same state, except for tensors in dicts under the names of
+        parameters, such as averages. Each worker saves its own tensors of these.
+        Throws ValueError for a state that a checkpoint can't hold, and OSError if the folder can't be written or another
+        job saves there. Nothing is changed in these cases.
+        """
+        saving.save(self.state, folder, optimizer, more)
+
+    def load(self, folder: str | os.PathLike[str], optimizer: Optimizers = None, *, strict: bool = True,
+             **more: Any) -> list[str]:
+        """Loads a checkpoint that was saved under any cut and any number of pipelines. Collective: every worker calls it,
+        with the arguments that save() received. Without an optimizer, only the weights and the number of steps are loaded.
+
+        strict: the checkpoint must fit: it has the model's parameters and the given optimizers, and nothing that was saved
+        is left out. With False, matching parts are loaded, and the rest is described in the result.
+        Throws OSError on all workers, before anything is changed, if there is no complete checkpoint, if it is damaged, or
+        if it does not fit.
+        """
+        return loading.load(self.state, folder, optimizer, strict, more)
 
     # ---- execution ----
 
@@ -465,7 +463,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
         """Records the instructions of later steps, until record(False). Collective: every worker calls it, after a first
         step; between runs if pipelines average. On an accelerator, each recorded instruction waits for the device, which
         makes steps slower."""
-        self.check_one("record")
+        self.state.check_one("record")
         job = self._started("record")
         self.exchange(b"")
         job.record(on)
@@ -474,7 +472,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
     def write_trace(self, path: str | os.PathLike[str]) -> None:
         """Writes the recorded instructions of all workers, for `hetu timeline` and `hetu compare`. Collective: every worker
         calls it; worker 0 writes the file."""
-        self.check_one("write_trace")
+        self.state.check_one("write_trace")
         job = self._started("write_trace")
         self.exchange(b"")
         job.write_trace(os.fspath(path))
@@ -502,14 +500,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
         """Releases the links to other workers."""
         if self.averages:
             self.averages.link = None
-        self.job = self.functions.job = self.averages = None
-        self.folders.clear()
-
-
-def _add_gradients(gradients: Sequence[tuple[nn.Parameter, torch.Tensor]]) -> None:
-    with torch.no_grad():
-        for parameter, gradient in gradients:
-            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+        self.job = self.functions.job = self.averages = self.state.averages = None
+        self.state.folders.clear()
 
 
 def _whole(model: Any) -> Any:

@@ -13,16 +13,14 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from hetu import _hetu
 from hetu.torch import checkpoint, optimizer_states
 from hetu.torch.plain_values import Encoder, dumps
-
-if TYPE_CHECKING:
-    from hetu.torch.state import StateOfPipeline
+from hetu.torch.state import PipelineState
 
 KIND, VERSION = "hetu.torch", 1
 Row = tuple[str, str, str, list[int], Callable[[], Any]]  # name, state, dtype, shape, bytes
@@ -31,7 +29,7 @@ Row = tuple[str, str, str, list[int], Callable[[], Any]]  # name, state, dtype, 
 class Saved:
     """This worker's part of a checkpoint."""
 
-    def __init__(self, pipe: StateOfPipeline, optimizers: Mapping[str, torch.optim.Optimizer],
+    def __init__(self, pipe: PipelineState, optimizers: Mapping[str, torch.optim.Optimizer],
                  more: Mapping[str, Any]) -> None:
         self.pipe = pipe
         self.weights: list[Row] = []
@@ -140,7 +138,7 @@ def check_more(name: str, one: Any, optimizers: Mapping[str, Any]) -> None:
         raise ValueError(f"{name}: an optimizer has this name already")
 
 
-def save(pipe: StateOfPipeline, folder: str | os.PathLike[str], given: optimizer_states.Optimizers,
+def save(pipe: PipelineState, folder: str | os.PathLike[str], given: optimizer_states.Optimizers,
          more: Mapping[str, Any]) -> None:
     """Implements Pipeline.save()."""
     pipe.check_one("save")
@@ -167,11 +165,12 @@ def check_folder(names: list[str]) -> None:
                              f"one on all workers")
 
 
-def merge(pipe: StateOfPipeline, texts: list[str]) -> tuple[dict[str, Any], str]:
+def merge(pipe: PipelineState, texts: list[str]) -> tuple[dict[str, Any], str]:
     """Returns the contents of the manifest except tensors, and the text of the index. Throws ValueError if the workers'
     optimizers or other states don't fit together."""
     told = [json.loads(text) for text in texts]
-    count = len(told) // pipe.pipelines if pipe.averages else len(told)  # pipelines that average have their own states
+    # Pipelines that average have their own states.
+    count = len(told) // pipe.held.pipelines if pipe.averages else len(told)
     optimizers = optimizer_states.merged(pipe, [dumps(one["optimizers"]) for one in told[:count]])
     for name, one in optimizers.items():
         one["values"] = {known: value for part in told for known, value in part["values"].get(name, {}).items()}
@@ -184,7 +183,7 @@ def merge(pipe: StateOfPipeline, texts: list[str]) -> tuple[dict[str, Any], str]
     names = {name: row for one in told for name, row in one["names"].items()}
     index = json.dumps({"metadata": {"total_size": sum(size for size, _ in names.values())},
                         "weight_map": {name: file for name, (_, file) in names.items()}}, indent=1, sort_keys=True)
-    run = {"kind": KIND, "version": VERSION, "torch": torch.__version__, "pipelines": pipe.pipelines,
+    run = {"kind": KIND, "version": VERSION, "torch": torch.__version__, "pipelines": pipe.held.pipelines,
            "micro_batches": pipe.micro_batches, "seed": pipe.seed, "optimizers": optimizers, "more": told[0]["more"],
            "index": _hetu.crc32c(index.encode())}
     return run, index

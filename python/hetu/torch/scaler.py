@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from hetu.torch.pipeline import Pipeline
-
-
-def scale_of(scaler: Any, pipe: Pipeline) -> float:
-    """Returns a scaler's factor of the loss, or 1 without a scaler. Throws ValueError for a scaler that doesn't communicate
-    with the other workers."""
-    if scaler is None:
-        return 1.0
-    if scaler.is_enabled() and getattr(scaler, "_pipe", None) is not pipe:
-        raise ValueError("step: a torch.amp.GradScaler checks only the gradients of this worker's stages, so one worker "
-                         "could update its weights while another skips. Pass a hetu.torch.GradScaler(pipe) made of this "
-                         "Pipeline.")
-    return float(scaler.scale(torch.ones((), device=pipe.device)))
+from hetu.torch.pipeline import Pipeline
 
 
 class GradScaler(torch.amp.GradScaler):

@@ -15,80 +15,66 @@ Owners own whole parameters, because some optimizers, such as Muon, need whole m
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import json
 import weakref
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from hetu import _hetu
 from hetu.torch.agreement import bytes_sum
-from hetu.torch.device import optimizer_value
+from hetu.torch.calls import Exchanges
+from hetu.torch.device import StageDevice, optimizer_value
+from hetu.torch.holding import Holding
 from hetu.torch.optimizer_hooks import check_state, complete_states, watch
-from hetu.torch.owner_messages import Message, messages
-
-if TYPE_CHECKING:
-    from hetu.torch.calls import Exchanges
-    from hetu.torch.device import StageDevice
-    from hetu.torch.pipeline import Pipeline
-
-
-@dataclasses.dataclass
-class Copied:
-    """A parameter with several copies."""
-
-    name: str  # name of the first copy, if two stages share the parameter
-    number: int  # number in the order of the model
-    workers: tuple[int, ...]  # the workers that hold a copy, ascending
-    held: list[torch.nn.Parameter]  # the copies on this worker; the owner updates the first one
-    owner: int | None = None
+from hetu.torch.owner_messages import Copied, Message, messages
 
 
 class Shards:
     """One worker's part of the division."""
 
-    def __init__(self, pipe: Pipeline) -> None:
+    def __init__(self, held: Holding, exchanges: Exchanges, device: StageDevice, *, averages: bool, in_threads: bool
+                 ) -> None:
         """Finds the parameters with several copies. Throws ValueError if there are none, or if pipelines average weights."""
-        if pipe.averages:
+        if averages:
             raise ValueError("shard_optimizer: pipelines that average weights update them separately, so each needs all "
                              "optimizer states; remove shard_optimizer= or averaging=")
-        if not pipe.ties and pipe.pipelines == 1 and len(pipe.schedule.placements) == len(pipe.stages):
+        if not held.ties and held.pipelines == 1 and all(held.copies(one["model_stage"]) == 1 for one in held.placements):
             raise ValueError("shard_optimizer: there is one copy of each stage, so no other worker can share its optimizer "
                              "states; use pipelines=2 or more, or remove shard_optimizer=")
-        self.worker: int = pipe.transport.worker
-        self.transport: Any = pipe.transport
-        self.exchanges: Exchanges = pipe.exchanges
-        self.device: StageDevice = pipe.stage_device
+        self.worker: int = exchanges.transport.worker
+        self.transport: Any = exchanges.transport
+        self.exchanges = exchanges
+        self.device = device
         self.by_id: dict[int, Copied] = {}
         self.groups: dict[tuple[int, ...], list[Copied]] = {}  # by the workers that hold a copy
-        self._find(pipe)
+        self._find(held)
         self.is_assigned = False
         self.is_pending = False  # true if no optimizer has used the last gradients yet
         self.gathers_states = True
         self.adopted: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self.has_optimizer = not pipe.in_threads  # with threads, all workers share one optimizer
+        self.has_optimizer = not in_threads  # with threads, all workers share one optimizer
         if self.has_optimizer:
             watch(self)
 
-    def _find(self, pipe: Pipeline) -> None:
-        placements = pipe.schedule.placements
+    def _find(self, held: Holding) -> None:
+        placements = held.placements
         holders: dict[int, set[int]] = {}  # by model stage
         for placement in placements:
             holders.setdefault(placement["model_stage"], set()).update(
-                pipeline * pipe.width + placement["workers"][0] for pipeline in range(pipe.pipelines))
-        tied = {id(copy): tie for tie in pipe.ties for copy in tie.copies}
+                pipeline * held.width + placement["workers"][0] for pipeline in range(held.pipelines))
+        tied = {id(copy): tie for tie in held.ties for copy in tie.copies}
         found: dict[str, Copied] = {}
-        for placement, stage in pipe.own.items():
+        for number, stage in held.own.items():
             for parameter in stage.parameters():
                 tie = tied.get(id(parameter))
-                stages = tie.stages if tie else (placements[placement]["model_stage"],)
-                name = tie.names[0] if tie else pipe.pieces.names[id(parameter)]
+                stages = tie.stages if tie else (placements[number]["model_stage"],)
+                name = tie.names[0] if tie else held.pieces.names[id(parameter)]
                 workers = tuple(sorted(set().union(*(holders[one] for one in stages))))
-                one = found.setdefault(name, Copied(name, pipe.numbers[name], workers, []))
+                one = found.setdefault(name, Copied(name, held.numbers[name], workers, []))
                 if all(parameter is not other for other in one.held):
                     one.held.append(parameter)
         for one in sorted(found.values(), key=lambda one: one.number):

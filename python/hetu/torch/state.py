@@ -1,21 +1,18 @@
-"""The state of a Pipeline under the names of the unsplit model: state_dict, and checkpoints with the optimizer's state."""
+"""The state of a Pipeline under the names of the unsplit model."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import os
 from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import nn
 
-from hetu.torch import loading, saving
-from hetu.torch.cuts import Pieces, Stage
-from hetu.torch.optimizer_states import Optimizers
+from hetu.torch.calls import Exchanges
+from hetu.torch.holding import Holding
 from hetu.torch.shards import Shards
-from hetu.torch.ties import Tie
 
 Result = TypeVar("Result")
 
@@ -39,23 +36,25 @@ def _kept(stage: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
                 yield f"{prefix}.{key}", buffer
 
 
-class StateOfPipeline:
-    """The part of Pipeline that handles state."""
+class PipelineState:
+    """The weights and buffers of a Pipeline by their names in the unsplit model, and the number of its steps.
 
-    own: dict[int, Stage]
-    pieces: Pieces
-    ties: list[Tie]
-    schedule: Any
-    transport: Any
-    exchange: Callable[..., list[bytes]]
-    pipeline: int
-    pipelines: int
-    micro_batches: int
-    seed: int
-    steps: int
-    folders: dict[str, Any]
-    averages: Any = None
-    shards: Shards | None = None
+    averages: set if pipelines average weights.
+    shards: set if the copies of a stage divide the optimizer's states.
+    """
+
+    def __init__(self, held: Holding, exchanges: Exchanges, averages: Any, shards: Shards | None, micro_batches: int,
+                 seed: int) -> None:
+        self.held, self.exchanges, self.averages, self.shards = held, exchanges, averages, shards
+        self.micro_batches, self.seed = micro_batches, seed
+        self.exchange = exchanges.exchange
+        self.steps = 0
+        self.folders: dict[str, Any] = {}  # locks of folders that were saved into; None except on worker 0
+        self._remember_names()
+
+    @property
+    def transport(self) -> Any:
+        return self.exchanges.transport
 
     def check_one(self, what: str) -> None:
         """Throws RuntimeError if the pipelines have different weights, and ValueError if copies of a parameter differ
@@ -65,23 +64,23 @@ class StateOfPipeline:
         if self.shards:
             self.shards.check_now()
 
-    def remember_names(self) -> None:
+    def _remember_names(self) -> None:
         """Stores the names of this worker's parameters and persistent buffers by place. A module may replace a buffer's
         tensor in any step, so the identity of a tensor can't serve as a key later."""
-        seconds = {id(tie.copies[1]): tie.copies[0] for tie in self.ties}
+        seconds = {id(tie.copies[1]): tie.copies[0] for tie in self.held.ties}
         self.places: dict[int, dict[str, _Place]] = {}
-        for number, stage in self.own.items():
+        for number, stage in self.held.own.items():
             places = self.places[number] = {}
             for place, tensor in _kept(stage):
                 first = seconds.get(id(tensor), tensor)
-                names = [self.pieces.names[id(first)], *self.pieces.also.get(id(first), [])]
-                places[place] = _Place(names, self.pieces.names[id(tensor)], first is not tensor)
+                names = [self.held.pieces.names[id(first)], *self.held.pieces.also.get(id(first), [])]
+                places[place] = _Place(names, self.held.pieces.names[id(tensor)], first is not tensor)
 
     def _placed(self, first_copies: bool) -> Iterator[tuple[_Place, torch.Tensor]]:
         """Yields this worker's parameters and persistent buffers, each once per stage. With `first_copies`, only those of
         the first pipeline and replica."""
-        for number, stage in self.own.items():
-            if first_copies and (self.pipeline or self.schedule.placements[number]["replica"]):
+        for number, stage in self.held.own.items():
+            if first_copies and (self.held.pipeline or self.held.placements[number]["replica"]):
                 continue
             seen: set[int] = set()
             for place, tensor in _kept(stage):
@@ -127,14 +126,13 @@ class StateOfPipeline:
         return {id(tensor): names[0] for names, tensor in named if self.keeps_state(tensor)}
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Returns the state_dict of the unsplit model, on every worker. Collective: every worker calls it. Buffers are
-        those of the first pipeline."""
+        """Implements Pipeline.state_dict()."""
         self.check_one("state_dict")
         mine = {name: tensor.detach().cpu() for names, tensor in self.own_tensors(first_copies=True) for name in names}
         out: dict[str, torch.Tensor] = {}
         for text in self.exchange(_packed(mine)):
             out.update(torch.load(io.BytesIO(text), weights_only=True))
-        order = self.pieces.order
+        order = self.held.pieces.order
         return dict(sorted(out.items(), key=lambda item: order[item[0]]))
 
     def own_by_name(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -144,8 +142,8 @@ class StateOfPipeline:
             yield place.name, tensor
 
     def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yields the buffers of this worker's stages that state_dict() keeps, with their names in the whole model."""
-        parameters = {id(parameter) for stage in self.own.values() for parameter in stage.parameters()}
+        """Implements Pipeline.named_buffers()."""
+        parameters = {id(parameter) for stage in self.held.own.values() for parameter in stage.parameters()}
         return ((name, tensor) for name, tensor in self.own_by_name() if id(tensor) not in parameters)
 
     def names_saved_here(self) -> set[str]:
@@ -156,17 +154,16 @@ class StateOfPipeline:
         """Returns the names of the whole model that are missing in `found`, in the order of the model, and the names in
         `found` that the model does not have. For a tensor with several names, one of them suffices."""
         groups: dict[str, list[str]] = {}
-        for key, name in self.pieces.names.items():
-            names = [name, *self.pieces.also.get(key, [])]
+        for key, name in self.held.pieces.names.items():
+            names = [name, *self.held.pieces.also.get(key, [])]
             for one in names:
                 groups.setdefault(one, []).extend(names)
-        order = self.pieces.order
+        order = self.held.pieces.order
         missing = [name for name in order if not found & {name, *groups.get(name, [])}]
         return missing, sorted(found - set(order))
 
-    def load_state_dict(self, state: Mapping[str, torch.Tensor], strict: bool = True) -> None:
-        """Loads this worker's part of the whole model's state. Throws ValueError, before anything is changed, for a tensor
-        of another shape. With `strict`, also for missing names and for names that the model does not have."""
+    def load_state_dict(self, state: Mapping[str, torch.Tensor], strict: bool) -> None:
+        """Implements Pipeline.load_state_dict()."""
         self.check_one("load_state_dict")
         missing, unexpected = self.compare_names(set(state))
         if strict and missing:
@@ -185,33 +182,6 @@ class StateOfPipeline:
         with torch.no_grad():
             for tensor, found in pairs:
                 tensor.copy_(found)
-
-    def save(self, folder: str | os.PathLike[str], optimizer: Optimizers = None, **more: Any) -> None:
-        """Writes a checkpoint of the weights, the number of steps, and the states and options of the optimizer. It replaces
-        the checkpoint in the folder. Collective: every worker calls it, and each writes its own part.
-
-        A kill at any moment leaves either the old or the new checkpoint. After the first save, no other job can save into
-        the folder.
-        optimizer: one optimizer, or a list or dict of several.
-        more: further objects with state_dict() and load_state_dict(), by names that load() receives too, such as
-        scaler=scaler, rates=scheduler. All workers must have the same state, except for tensors in dicts under the names of
-        parameters, such as averages. Each worker saves its own tensors of these.
-        Throws ValueError for a state that a checkpoint can't hold, and OSError if the folder can't be written or another
-        job saves there. Nothing is changed in these cases.
-        """
-        saving.save(self, folder, optimizer, more)
-
-    def load(self, folder: str | os.PathLike[str], optimizer: Optimizers = None, *, strict: bool = True,
-             **more: Any) -> list[str]:
-        """Loads a checkpoint that was saved under any cut and any number of pipelines. Collective: every worker calls it,
-        with the arguments that save() received. Without an optimizer, only the weights and the number of steps are loaded.
-
-        strict: the checkpoint must fit: it has the model's parameters and the given optimizers, and nothing that was saved
-        is left out. With False, matching parts are loaded, and the rest is described in the result.
-        Throws OSError on all workers, before anything is changed, if there is no complete checkpoint, if it is damaged, or
-        if it does not fit.
-        """
-        return loading.load(self, folder, optimizer, strict, more)
 
     def together(self, loads: Callable[[], Result], kind: type[Exception] = OSError) -> Result:
         """Returns the result of a function. Collective: every worker calls it. If the function fails on one worker, all

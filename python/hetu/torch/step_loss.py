@@ -22,8 +22,10 @@ MOST_REPORTS = 10  # most steps whose non-finite losses are reported
 class StepLoss:
     """Combines the losses of micro-batches by a rule."""
 
-    def __init__(self, loss: Callable[[Any, Any], torch.Tensor], rule: LossRule, check_every: int, worker: int) -> None:
+    def __init__(self, loss: Callable[[Any, Any], torch.Tensor], rule: LossRule, check_every: int, worker: int,
+                 pipeline: int, pipelines: int) -> None:
         self.loss, self.rule, self.worker = loss, rule, worker
+        self.pipeline, self.pipelines = pipeline, pipelines
         self.check = LossCheck(loss, rule, check_every)
         self.sizes: Sequence[int] = []
         self.weights: Sequence[float] = []
@@ -37,14 +39,14 @@ class StepLoss:
         self.not_finite: list[tuple[int, float]] = []
         self.reports = 0
 
-    def begin(self, training: bool, step: int, sizes: Sequence[int], weights: Sequence[float], total: float,
-              pipeline: int, pipelines: int) -> list[float]:
+    def begin(self, training: bool, step: int, sizes: Sequence[int], weights: Sequence[float], total: float
+              ) -> list[float]:
         """Begins a step and returns its numbers, all 0. `total` is the divisor of the weights."""
-        self.when = f"of pipeline {pipeline} in step {step}" if training else (
-            f"of pipeline {pipeline} in an evaluation after {step} steps")
+        self.when = f"of pipeline {self.pipeline} in step {step}" if training else (
+            f"of pipeline {self.pipeline} in an evaluation after {step} steps")
         self.not_finite = []
         self.sizes, self.weights, self.total = sizes, weights, total
-        self.first, self.count = pipeline * len(sizes), pipelines * len(sizes)
+        self.first, self.count = self.pipeline * len(sizes), self.pipelines * len(sizes)
         self.problem_at = self.count * (2 if self.rule.kind == OUTPUTS else 1)
         self.check.begin(training, 0 if self.is_prediction else self.count)
         return [0.0] * (self.problem_at + 1)

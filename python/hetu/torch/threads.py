@@ -36,7 +36,7 @@ TOGETHER = ("state_dict", "load_state_dict", "save", "load", "clip_grad_norm_", 
             "record", "write_trace")
 
 # Calls between workers, which a single script can't make for all of them.
-APART = ("exchange", "exchanges", "together", "agreed", "run", "stop_soon", "transport", "job")
+APART = ("exchange", "exchanges", "state", "run", "stop_soon", "transport", "job")
 
 
 def workers_of(name: str) -> int:
@@ -186,7 +186,8 @@ class ThreadedPipeline:
                     stack.enter_context(one())
                 return getattr(self.members[number], name)(*given[number], **named[number])
 
-        return Turn(self, [partial(call, number) for number in range(1, len(self.members))]).end(partial(call, 0))
+        works = [partial(call, number) for number in range(len(self.members))]
+        return Turn([member.transport for member in self.members], self.pools, works[1:]).end(works[0])
 
     # ---- parameters and modules ----
 

@@ -36,7 +36,7 @@ class Saver:
             common = {**common, "optimizer": type(self.optimizer).__name__}
             groups = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
             files[checkpoint.COMMON] = {**common, "param_groups": groups, "step": self.pipe.steps}
-        save = self.pipe.agreed(uuid.uuid4().hex)
+        save = self.pipe.state.agreed(uuid.uuid4().hex)
         checkpoint.unmark(folder, rank)
         here = folder if local is None else local / f"{folder.name}.{rank}.{save}"
         written = {file: list(held) for file, held in files.items() if file != checkpoint.COMMON}
@@ -45,7 +45,7 @@ class Saver:
         if local is not None:
             return self.uploads.submit(checkpoint.upload, here, folder, rank, marker)
         checkpoint.mark(folder, rank, marker)
-        self.pipe.agreed("marked")
+        self.pipe.state.agreed("marked")
         return None
 
     def load(self, folder: Path, complete: bool) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Saver:
         """Throws OSError if the checkpoint belongs to another model or optimizer."""
         saved = {name for marker in markers for file, names in marker["written"].items()
                  if file.startswith(("opt-fp32-params-", "buffers-")) for name in names}
-        unexpected = self.pipe.compare_names(saved)[1]
+        unexpected = self.pipe.state.compare_names(saved)[1]
         if unexpected:
             raise OSError(f"{folder}: the checkpoint has '{unexpected[0]}', which the model does not have")
         here = type(self.optimizer).__name__
@@ -109,7 +109,7 @@ class Saver:
 
     def _named(self, piece: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
         """Yields the piece's parameters and persistent buffers. A tied parameter has the name of the first copy."""
-        names = {id(tensor): known[0] for known, tensor in self.pipe.own_tensors(first_copies=False)}
+        names = {id(tensor): known[0] for known, tensor in self.pipe.state.own_tensors(first_copies=False)}
         for tensor in [*piece.parameters(), *piece.buffers()]:
             if id(tensor) in names:
                 yield names[id(tensor)], tensor

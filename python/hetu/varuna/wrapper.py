@@ -248,7 +248,7 @@ class Varuna:
         """
         saver = self._saver("load_checkpoint")
         folder = checkpoint.folder_of(global_store, iteration)
-        common = self.pipe.together(lambda: saver.load(folder, check_complete))
+        common = self.pipe.state.together(lambda: saver.load(folder, check_complete))
         if self.scale and common["scale"]:
             self.scale.load_state_dict(common["scale"])
 

@@ -178,7 +178,7 @@ class Weights(unittest.TestCase):
                 with self.subTest(says, devices=devices), self.assertRaises(ValueError) as caught:
                     getattr(job, method)(asked)
                 text = str(caught.exception)
-                self.assertRegex(text, r"^reach_test\.py:\d+: ")
+                self.assertRegex(text, r"^weights_access_test\.py:\d+: ")
                 self.assertIn(says, text)
                 self.assertNotIn("\n", text)
             list(job.run(steps=1))  # the job still works
@@ -195,10 +195,10 @@ class Processes(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             script = pathlib.Path(folder) / "look.py"
             script.write_text(
-                "import json\nimport numpy as np\nimport hetu as ht\nimport reach_test\n"
+                "import json\nimport numpy as np\nimport hetu as ht\nimport weights_access_test\n"
                 "def main():\n"
                 "    info = ht.job_info('pipe_2_2')\n"
-                "    _, loss = reach_test.model(info.pipelines)\n"
+                "    _, loss = weights_access_test.model(info.pipelines)\n"
                 "    train = ht.optim.Momentum(0.05, momentum=0.9).minimize(loss)\n"
                 "    job = ht.Executor({'train': [loss, train]}, 'pipe_2_2', micro_batches=2, threads=1)\n"
                 "    looks = []\n"
@@ -233,9 +233,9 @@ class Processes(unittest.TestCase):
         """One worker requests weights alone while the other ends. The waiting worker's error states the correct use."""
         with tempfile.TemporaryDirectory() as folder:
             script = pathlib.Path(folder) / "alone.py"
-            script.write_text("import hetu as ht\nimport reach_test\n"
+            script.write_text("import hetu as ht\nimport weights_access_test\n"
                               "with ht.one_line_errors('alone.py'):\n"
-                              "    job = reach_test.build()\n"
+                              "    job = weights_access_test.build()\n"
                               "    if job.is_chief:\n"
                               "        job.weights()\n")
             done = subprocess.run([*HETURUN, "-w", "2", sys.executable, str(script)], capture_output=True, text=True,
@@ -281,7 +281,7 @@ class Summaries(unittest.TestCase):
             train = ht.optim.Adam(0.1).minimize(loss)
             found = ht.summary(train, stages, batch_size=16, micro_batches=micro_batches, pipeline=pipeline)
             job = ht.Executor({"train": [loss, train]}, f"threads:1x{stages}", pipeline, micro_batches, threads=1)
-            peaks = [member.job.memory_peak for member in job.crew.members]
+            peaks = [member.worker.job.memory_peak for member in job._members.members]
             self.assertEqual([s.peak for s in found.stages], peaks, pipeline)
             self.assertTrue(all(sum(s.memory.values()) == s.peak for s in found.stages))
             self.assertGreater(found.backward, found.operations)
@@ -311,7 +311,7 @@ class Summaries(unittest.TestCase):
                           ("9 stages", lambda: ht.summary(loss, stages=9))):
             with self.assertRaises(ValueError) as caught:
                 ask()
-            self.assertRegex(str(caught.exception), r"^reach_test\.py:\d+: ")
+            self.assertRegex(str(caught.exception), r"^weights_access_test\.py:\d+: ")
             self.assertIn(says, str(caught.exception))
 
 
@@ -342,7 +342,7 @@ class Shown(unittest.TestCase):
             self.assertIn("<svg", trace._repr_svg_())
             self.assertIn("measured", str(trace))
             self.assertIn(path, repr(trace))
-        with self.assertRaisesRegex(ValueError, r"^reach_test\.py:\d+: Trace none.json: there is no such file"):
+        with self.assertRaisesRegex(ValueError, r"^weights_access_test\.py:\d+: Trace none.json: there is no such file"):
             ht.Trace("none.json")
 
     def test_the_same_graph_again(self):

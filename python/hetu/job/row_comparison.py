@@ -11,13 +11,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hetu import _hetu
 from hetu.data import Batches, Data
-
-if TYPE_CHECKING:
-    from hetu.job.executor import Executor
+from hetu.job.worker import Worker
 
 ROWS_EXPECTED = ("Hetu expects the same rows on every worker and shares them out itself: give every worker all rows, "
                  "without sharding by rank, and seed every shuffle and split")
@@ -65,14 +63,14 @@ def _count(rows: int | None, unit: str) -> str:
     return f"an unknown number of {unit}" if rows is None else f"{rows} {unit}"
 
 
-def unlike(name: str, draws: Mapping[int, Mapping[str, Any]]) -> list[str]:
+def differing_items(name: str, items: Mapping[int, Mapping[str, Any]]) -> list[str]:
     """Returns a line for each difference between the Batches of pipelines that average weights. Each such pipeline reads
     its own items and takes the slice of its number.
 
-    draws: `slices` and `length` by pipeline.
+    items: `slices` and `length` by pipeline.
     """
     lines = []
-    (first, own), *others = sorted(draws.items())
+    (first, own), *others = sorted(items.items())
     for other, theirs in others:
         if theirs["slices"] != own["slices"]:
             lines.append(f"{name}: pipelines {first} and {other} read different items, but each takes only its slice of an "
@@ -91,15 +89,15 @@ def unlike(name: str, draws: Mapping[int, Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-class Draws:
+class RowComparison:
     """Compares the training data of a job at its start, and the data of each evaluation. Every worker creates one object
     and calls the same methods."""
 
-    def __init__(self, executor: Executor) -> None:
-        self.executor = executor
-        self.said: set[str] = set()
-        self.check(executor.data, executor.loader, executor.averages)
-        self.compare()
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.printed: set[str] = set()  # lines
+        self.check(worker.spec.data, worker.loader, worker.averages)
+        self.compare_items()
 
     def check(self, data: Data, loader: Any, across: bool = False) -> None:
         """Throws ValueError on every worker if the workers that read `data` have different rows.
@@ -107,14 +105,14 @@ class Draws:
         loader: None on a worker that reads nothing.
         across: also compares with pipelines that are jobs of their own.
         """
-        e = self.executor
-        if e.layout.of_threads:  # all workers hold the same object
+        worker = self.worker
+        if worker.spec.layout.of_threads:  # all workers hold the same object
             return
         facts = facts_of(data, loader) if loader else None
-        if e.transport.workers > 1:
-            self._compare(data, facts, "worker", lambda text: dict(enumerate(_hetu.gather_texts(e.transport, text))))
-        if across and e.job.may_lose:
-            self._compare(data, facts, "pipeline", e.job.exchange)
+        if worker.transport.workers > 1:
+            self._compare(data, facts, "worker", lambda text: dict(enumerate(_hetu.gather_texts(worker.transport, text))))
+        if across and worker.job.may_lose:
+            self._compare(data, facts, "pipeline", worker.job.exchange)
 
     def _compare(self, data: Data, facts: dict[str, Any] | None, who: str, exchange: Any) -> None:
         given = _readers_of(exchange(json.dumps(facts)))
@@ -128,24 +126,25 @@ class Draws:
         if fact:
             raise ValueError(message)
 
-    def compare(self) -> None:
+    def compare_items(self) -> None:
         """Prints, once each, the differences between the Batches of pipelines that average weights, as far as they are
         known. The length of an iterable is known only at the end of its epoch."""
-        e, data = self.executor, self.executor.data
-        if not isinstance(data, Batches) or not e.averages:
+        worker, data = self.worker, self.worker.spec.data
+        if not isinstance(data, Batches) or not worker.averages:
             return
-        mine = json.dumps([e.job.pipeline, {"slices": data.slices, "length": data.length}] if e.loader else None)
-        texts: Sequence[str] = e.job.exchange(mine).values() if e.job.may_lose else _hetu.gather_texts(e.transport, mine)
-        draws: dict[int, dict[str, Any]] = {}
-        for number, draw in filter(None, map(json.loads, texts)):
-            if draws.setdefault(number, draw)["length"] is None:  # only the first reader of a pipeline reads items
-                draws[number]["length"] = draw["length"]
-        if not draws:  # the model reads nothing
+        mine = json.dumps([worker.job.pipeline, {"slices": data.slices, "length": data.length}] if worker.loader else None)
+        texts: Sequence[str] = (worker.job.exchange(mine).values() if worker.job.may_lose
+                                else _hetu.gather_texts(worker.transport, mine))
+        items: dict[int, dict[str, Any]] = {}
+        for number, own in filter(None, map(json.loads, texts)):
+            if items.setdefault(number, own)["length"] is None:  # only the first reader of a pipeline reads items
+                items[number]["length"] = own["length"]
+        if not items:  # the model reads nothing
             return
-        for line in unlike(data.name, draws):
-            if e.is_chief and line not in self.said:
+        for line in differing_items(data.name, items):
+            if worker.is_chief and line not in self.printed:
                 print(line, file=sys.stderr, flush=True)
-            self.said.add(line)
+            self.printed.add(line)
 
 
 def _readers_of(texts: Mapping[int, str]) -> dict[int, dict[str, Any]]:
