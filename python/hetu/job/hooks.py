@@ -34,7 +34,7 @@ from hetu.tensorboard import Course, Events, take_back
 MOMENTS = {"on_start": ("job",), "on_step": ("job", "step"), "on_epoch": ("job", "epoch"), "on_end": ("job",)}
 
 
-class Job(Protocol):
+class _Job(Protocol):
     """The members of hetu.Executor that the hooks of this module use."""
 
     @property
@@ -96,7 +96,7 @@ class Epoch:
 class Hooks:
     """The hooks of one run."""
 
-    def __init__(self, job: Job, hooks: Sequence[Any], epoch_steps: int | None) -> None:
+    def __init__(self, job: _Job, hooks: Sequence[Any], epoch_steps: int | None) -> None:
         if callable(hooks) or not isinstance(hooks, (list, tuple)):
             refuse(f"hooks must be a list, got {kind_of(hooks)}")
         for hook in hooks:
@@ -168,16 +168,16 @@ class Log:
         self.path, self.goes_on, self.called = path and path_of(path), goes_on, called
         self.records: Records | None = None
 
-    def on_start(self, job: Job) -> None:
+    def on_start(self, job: _Job) -> None:
         if job.is_chief:
             self.records = Records(self.path, self.goes_on or job.step > 0, self.called)
 
-    def on_step(self, job: Job, step: Step) -> None:
+    def on_step(self, job: _Job, step: Step) -> None:
         if job.is_chief:  # the previous chief may have died with its pipeline
             self.records = self.records or Records(self.path, True, self.called)
             self.records.write(step)
 
-    def on_end(self, job: Job) -> None:
+    def on_end(self, job: _Job) -> None:
         if self.records:
             self.records.close()
         self.records = None
@@ -198,7 +198,7 @@ class TensorBoard:
         self.events: Events | None = None
         self.fresh = True
 
-    def on_start(self, job: Job) -> None:
+    def on_start(self, job: _Job) -> None:
         self.fresh = True
         self.epoch_steps = self.epoch_steps or job.data.steps_per_epoch(job.layout.pipelines) or 1
         if job.is_chief:
@@ -209,7 +209,7 @@ class TensorBoard:
         self.course = Course(self.events, self.every, self.last)
         return self.events
 
-    def on_step(self, job: Job, step: Step) -> None:
+    def on_step(self, job: _Job, step: Step) -> None:
         if not job.is_chief:
             return
         goes_on = self.goes_on or not self.events or step.index > 0
@@ -220,11 +220,11 @@ class TensorBoard:
         self.fresh = False
         self.course.add(step)
 
-    def on_epoch(self, job: Job, epoch: Epoch) -> None:
+    def on_epoch(self, job: _Job, epoch: Epoch) -> None:
         if self.events and epoch.scalars:
             self.events.add(epoch.number, epoch.scalars)
 
-    def on_end(self, job: Job) -> None:
+    def on_end(self, job: _Job) -> None:
         if self.events:
             self.events.close()
         self.events = None
@@ -242,7 +242,7 @@ class Progress:
         self.total, self.tokens, self.says_batch = total, tokens, says_batch
         self.reporter: Reporter | None = None
 
-    def on_step(self, job: Job, step: Step) -> None:
+    def on_step(self, job: _Job, step: Step) -> None:
         if job.is_chief:
             self.reporter = self.reporter or Reporter(self.total)
             rate = {"tokens_per_s": step.samples_per_s * self.tokens} if self.tokens else {}
@@ -250,13 +250,13 @@ class Progress:
             label = {"meaningless": step.meaningless} if step.meaningless else None
             self.reporter.update(done, loss=step.loss, samples_per_s=step.samples_per_s, **rate, extra=label)
 
-    def on_start(self, job: Job) -> None:
+    def on_start(self, job: _Job) -> None:
         if job.is_chief:
             if self.says_batch:
                 print(job.describe_batch(), file=sys.stderr, flush=True)
             self.reporter = Reporter(self.total)
 
-    def on_end(self, job: Job) -> None:
+    def on_end(self, job: _Job) -> None:
         if self.reporter:
             self.reporter.close()
         self.reporter = None
