@@ -78,76 +78,107 @@ void Interpreter::Impl::wait_for_syncs(int stage) {
   for (WeightSync* sync : links.syncs) sync->wait(stage);
 }
 
-// The time of an instruction excludes its waits before it begins, but includes an injected delay.
 void Interpreter::Impl::run(const Action& action, int raised) {
   Instr instr = action.instr;
   if (instr.micro >= 0) instr.micro += raised;
-  const Kind kind = instr.kind;
   raised_at.store(raised);
   position.store(&action);
   messages.start_due_sends(false);
   messages.post_ahead();
-  int of_step = step_of(instr);
-  if (is_compute(kind)) messages.await_room(instr);
-  if (kind == Kind::Precondition) wait_for_syncs(instr.stage);
-  if (is_inversion(kind)) {
-    messages.start_due_sends(true);
-    for (WeightSync* sync : links.syncs) sync->wait_for_factors();
-  }
-  if (kind == Kind::ReduceScalars) wait_for_syncs(WeightSync::kAllStages);
-  if (kind == Kind::Update) {
-    wait_for_syncs(instr.stage);
-    of_step = count_update(instr.stage);
-  }
-  const std::int64_t start = comm::now_ns();
-  if (is_weight_sync(kind)) {
-    const bool sleeps = kind == Kind::Push || kind == Kind::Pull;
-    if (sleeps) messages.start_due_sends(true);
-    sync_of(instr).run_instruction(action, last_update_step(instr.stage), start);
-    return;  // recorded when it is complete
-  }
-  const bool injected = is_compute(kind) && links.injector != nullptr;
-  if (injected) links.injector->before();
-  const std::int64_t computes = comm::now_ns();
-  Event end = carry_out(action, instr, of_step);
-  if (injected) {
-    end.wait();
-    links.injector->after(computes);
-    end = Event(comm::now_ns());
-  }
-  if (trace == nullptr) return;
-  trace->add(instr, of_step, start, end.at_once() ? end.wait() : start);
-  if (!end.at_once()) running.push_back({trace->records().size() - 1, end});
+  const std::optional<Done> result = carry_out(action, instr);
+  if (!result || trace == nullptr) return;
+  const bool ended = result->end.at_once();
+  trace->add(instr, result->step, result->start_ns, ended ? result->end.wait() : result->start_ns);
+  if (!ended) running.push_back({trace->records().size() - 1, result->end});
 }
 
-Event Interpreter::Impl::carry_out(const Action& action, const Instr& instr, int of_step) {
+// Each case waits for what the kind needs, and then begins. The time of an instruction excludes
+// these waits.
+std::optional<Interpreter::Impl::Done> Interpreter::Impl::carry_out(const Action& action,
+                                                                    const Instr& instr) {
   switch (instr.kind) {
+    case Kind::Forward:
+    case Kind::Backward:
+    case Kind::InputGrad:
+    case Kind::WeightGrad:
+    case Kind::Recompute:
+      messages.await_room(instr);
+      return compute(instr);
     case Kind::SendForward:
     case Kind::SendBackward:
-      messages.send(action, instr);
-      return Event(comm::now_ns());
+      return timed(instr, [&] { messages.send(action, instr); });
     case Kind::RecvForward:
     case Kind::RecvBackward:
-      messages.await_receive(instr);
-      return Event(comm::now_ns());
-    case Kind::Forward:
-      if (links.feeds != nullptr) links.feeds->begin(of_step - step.load());
-      return stages.run(instr, of_step);
+      return timed(instr, [&] { messages.await_receive(instr); });
     case Kind::ReduceScalars:
+      wait_for_syncs(WeightSync::kAllStages);
+      return reduce_scalars(instr);
+    case Kind::Update:
+      wait_for_syncs(instr.stage);
+      return update(instr);
+    case Kind::CurvatureA:
+    case Kind::CurvatureB:
+      return compute(instr);
+    case Kind::InvertA:
+    case Kind::InvertB:
       messages.start_due_sends(true);
-      stages.queue_scalars();
-      if (links.feeds != nullptr) links.feeds->upload_next();
-      return stages.run(instr, of_step);
-    case Kind::Update: {
-      stages.begin_update(instr.stage, of_step);
-      for (WeightSync* sync : links.syncs) sync->before_update(instr.stage);
-      Event end = stages.run(instr, of_step);
-      for (WeightSync* sync : links.syncs) sync->after_update(instr.stage);
-      return end;
-    }
-    default:
-      return stages.run(instr, of_step);
+      for (WeightSync* sync : links.syncs) sync->wait_for_factors();
+      return compute(instr);
+    case Kind::Precondition:
+      wait_for_syncs(instr.stage);
+      return compute(instr);
+    case Kind::ReduceGrad:
+    case Kind::PartialReduce:
+    case Kind::Push:
+    case Kind::Pull:
+    case Kind::SyncA:
+    case Kind::SyncB:
+    case Kind::Gather:
+      synchronise(action, instr);
+      return std::nullopt;  // recorded when it is complete
   }
+  fail(Code::Internal, "{}: the loop does not know this instruction", to_string(instr));
+}
+
+// The time includes an injected delay.
+Interpreter::Impl::Done Interpreter::Impl::compute(const Instr& instr) {
+  Done result{step_of(instr), comm::now_ns(), {}};
+  const bool injected = is_compute(instr.kind) && links.injector != nullptr;
+  if (injected) links.injector->before();
+  const std::int64_t computes = comm::now_ns();
+  if (instr.kind == Kind::Forward && links.feeds != nullptr)
+    links.feeds->begin(result.step - step.load());
+  result.end = stages.run(instr, result.step);
+  if (!injected) return result;
+  result.end.wait();
+  links.injector->after(computes);
+  result.end = Event(comm::now_ns());
+  return result;
+}
+
+Interpreter::Impl::Done Interpreter::Impl::reduce_scalars(const Instr& instr) {
+  Done result{step_of(instr), comm::now_ns(), {}};
+  messages.start_due_sends(true);
+  stages.queue_scalars();
+  if (links.feeds != nullptr) links.feeds->upload_next();
+  result.end = stages.run(instr, result.step);
+  return result;
+}
+
+Interpreter::Impl::Done Interpreter::Impl::update(const Instr& instr) {
+  Done result{count_update(instr.stage), comm::now_ns(), {}};
+  stages.begin_update(instr.stage, result.step);
+  for (WeightSync* sync : links.syncs) sync->before_update(instr.stage);
+  result.end = stages.run(instr, result.step);
+  for (WeightSync* sync : links.syncs) sync->after_update(instr.stage);
+  return result;
+}
+
+void Interpreter::Impl::synchronise(const Action& action, const Instr& instr) {
+  const std::int64_t start = comm::now_ns();
+  const bool sleeps = instr.kind == Kind::Push || instr.kind == Kind::Pull;
+  if (sleeps) messages.start_due_sends(true);
+  sync_of(instr).run_instruction(action, last_update_step(instr.stage), start);
 }
 
 // Records the times of instructions that had not ended when they were added to the trace. On the

@@ -2,6 +2,7 @@
 // interpreter_rule.cpp (the run policy).
 #pragma once
 #include <atomic>
+#include <optional>
 
 #include "executor/loop/interpreter.h"
 #include "executor/loop/row_messages.h"
@@ -22,10 +23,27 @@ struct Interpreter::Impl {
     stages.bucket_ready = [](int, int) {};
   }
 
-  // Runs an instruction whose micro-batch id is raised by `raised`: its waits, carry_out(), its
-  // record.
+  // The step of an instruction, its begin after its waits, and its end.
+  struct Done {
+    int step = 0;
+    std::int64_t start_ns = 0;
+    Event end;
+  };
+
+  // Runs an instruction whose micro-batch id is raised by `raised`, and records it.
   void run(const Action& action, int raised);
-  Event carry_out(const Action& action, const Instr& instr, int of_step);
+  // Returns nullopt for synchronisation, which ends later.
+  std::optional<Done> carry_out(const Action& action, const Instr& instr);
+  Done compute(const Instr& instr);
+  Done update(const Instr& instr);
+  Done reduce_scalars(const Instr& instr);
+  void synchronise(const Action& action, const Instr& instr);
+  template <class Work>
+  Done timed(const Instr& instr, const Work& work) const {
+    const std::int64_t start = comm::now_ns();
+    work();
+    return {step_of(instr), start, Event(comm::now_ns())};
+  }
   void run_all(const std::vector<Action>& actions, int raised) {
     for (const Action& action : actions) run(action, raised);
   }
