@@ -1,6 +1,7 @@
 #include "cli/plan_command.h"
 
 #include "base/error.h"
+#include "cli/plan_function.h"
 #include "pipeline/generate/generate.h"
 
 namespace hetu::cli {
@@ -15,6 +16,7 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments, const 
     fail(Code::InvalidArgument, "expected one METHOD or FILE, got {}; remove '{}'", rest.size(),
          rest[1].substr(0, 60));
   options.source = rest[0];
+  options.plan_function = python_plan_function();
   options.format = output_format(options.format, options.output, formats);
   check_plan_options(options);
   return options;
@@ -40,7 +42,11 @@ std::string meaning_of(const Method& m) {
 std::string plan_help(const char* command, const char* meaning, const Fields& own) {
   PlanOptions unused;
   std::string text = fmt::format(
-      "usage: hetu {} METHOD|FILE.csv|FILE.json [options]\n{}\n\nMethods:\n", command, meaning);
+      "usage: hetu {} METHOD|FILE.csv|FILE.json|MODULE:FUNCTION [options]\n{}\n{}\nMethods:\n",
+      command, wrapped(meaning),
+      wrapped(
+          "MODULE:FUNCTION is your own function in Python. It takes stages and micro_batches, and "
+          "returns a list of actions such as '0F0' for each worker."));
   std::vector<HelpRow> rows;
   for (const Method& m : methods()) rows.push_back({m.name, meaning_of(m)});
   text += two_columns(rows, 20);

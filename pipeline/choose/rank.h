@@ -2,9 +2,11 @@
 // `--pipeline choose` trains with its result.
 #pragma once
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "base/progress_line.h"
 #include "pipeline/cost/cost.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/lower/lower.h"
@@ -20,6 +22,8 @@ struct RankOptions {
   std::vector<int> micro_batches;    ///< per pipeline and step (M)
   std::vector<int> chunks;           ///< for methods that take chunks (V); empty: their default
   std::vector<std::string> methods;  ///< empty: all
+  /// the user's own methods among `methods`, as functions that return a plan for M micro-batches
+  std::map<std::string, std::function<Schedule(int micro_batches)>> own;
   /// also try methods that update within a step; they are other training algorithms
   bool asynchronous = false;
   double samples = 1;       ///< samples of a micro-batch; 0: batch / M
@@ -28,6 +32,7 @@ struct RankOptions {
   double limit_bytes = 0;   ///< most bytes per worker; 0: no limit
   SyncPlace sync = kSyncPlace;
   SimulateOptions run;
+  ReportProgress progress;  ///< receives the number of plans; may be empty
 };
 
 /// Returns the costs of a micro-batch if a step has `micro_batches`. May throw InvalidArgument if
@@ -65,7 +70,7 @@ struct Ranking {
 /// Simulates every method with each M and V, with and without recompute. Chimera also runs with
 /// each number of pairs and each concatenation. Costs of a single stage apply to all P stages. They
 /// are redistributed (`recut`) if a method has several stages per worker. Throws InvalidArgument if
-/// `micro_batches` is empty or a method is unknown.
+/// `micro_batches` is empty or a method is unknown. Other errors of `own` are not caught.
 Ranking rank_methods(const RankOptions& options, const CostsOfMicros& costs);
 
 /// Returns a name such as "chimera M=8 doubling +recompute".

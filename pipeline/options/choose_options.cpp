@@ -39,7 +39,7 @@ Fields fields(ChooseOptions& r) {
        {.name = "methods",
         .value = &r.rank.methods,
         .argument = "LIST",
-        .doc = "rank only these methods, such as 1f1b,chimera,zb-v"},
+        .doc = "rank only these methods, such as 1f1b,chimera,zb-v; MODULE:FUNCTION for your own"},
        {.name = "batch_size",
         .value = &r.batch_size,
         .argument = "S",
@@ -215,6 +215,7 @@ Search search_of(ChooseOptions& r) {
   search.simulated = r.top;
   search.sync = r.plan.sync;
   search.run = r.plan.run;
+  search.progress = r.rank.progress;
   // An error in a file is reported once, not for each grid.
   if (r.blocks == 0) check_bytes_known(r.plan, costs_of_grid(r, 1, 1));
   Search found = search_configurations(search, [&](int stages, int samples) {
@@ -249,6 +250,16 @@ Ranking ranking_of(ChooseOptions& r) {
   if (rank.micro_batches.empty())
     rank.micro_batches = {rank.stages, 2 * rank.stages, 4 * rank.stages};
   rank.limit_micros = r.plan.sizes.memory_limit;
+  for (const std::string& name : rank.methods) {
+    if (!is_plan_function(name)) continue;
+    rank.own[name] = [plan = r.plan, name](int micro_batches) {
+      PlanOptions o = plan;
+      o.source = name;
+      o.sizes.micro_batches = micro_batches;
+      o.given.insert("micro_batches");
+      return plan_of(o);
+    };
+  }
   rank.limit_bytes = r.plan.sizes.memory_bytes;
   rank.sync = r.plan.sync;
   rank.run = r.plan.run;
