@@ -54,8 +54,8 @@ std::string line_of(const std::string& command, const std::string& unit, std::in
 
 // A thread draws, so that the time goes on while a single unit takes long.
 struct ProgressLine::Display {
-  Display(std::string command, std::string unit)
-      : command(std::move(command)), unit(std::move(unit)) {
+  Display(std::string of_command, std::string of_unit)
+      : command(std::move(of_command)), unit(std::move(of_unit)) {
     drawer = std::thread([this] { draw(); });
   }
   Display(const Display&) = delete;

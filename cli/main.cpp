@@ -125,7 +125,7 @@ std::string rows_of(const std::vector<Command>& some) {
 std::string help() {
   std::string text = "usage: hetu COMMAND …      hetu COMMAND --help\n";
   for (const CommandGroup& g : groups())
-    text += fmt::format("\n{}:\n{}  Example: {}\n", g.title, rows_of(g.commands), g.example);
+    text += fmt::format("\n{}:\n{}  Example:  {}\n", g.title, rows_of(g.commands), g.example);
   return text;
 }
 

@@ -341,7 +341,7 @@ void bind_executor(nb::module_& m) {
   nb::class_<CompareSingle>(m, "CompareSingle", "Compares each step of a job with one process.")
       .def(
           "__init__",
-          [](CompareSingle* self, Job& job) { new (self) CompareSingle(job.given_graph(), job); },
+          [](CompareSingle* self, Job& run) { new (self) CompareSingle(run.given_graph(), run); },
           nb::keep_alive<1, 2>())
       .def_prop_ro(
           "fields", [](const CompareSingle& c) { return names_of(c.fields()); },

@@ -103,11 +103,11 @@ class Help(unittest.TestCase):
         self.assertTrue(first.startswith("usage: hetu COMMAND"))
         self.assertEqual([group.split(":\n")[0].split(" (")[0] for group in groups],
                          ["Plans", "Measure and run", "Data", "Jobs", "Other"])
-        commands = re.findall(r"(?m)^  (\S+(?: [a-z]+)?)  ", text)
+        commands = re.findall(r"(?m)^  ([a-z-]+(?: [a-z]+)?)  ", text)
         self.assertEqual(len(commands), len(set(commands)))
         for group in groups:
             *rows, example = group.rstrip().splitlines()[1:]
-            words = re.fullmatch(r"  Example: (hetu|heturun) (.+)", example)
+            words = re.fullmatch(r"  Example:  (hetu|heturun) (.+)", example)
             self.assertTrue(words, example)
             if words[1] == "hetu":
                 self.assertTrue(any(words[2].startswith(row.strip().split("  ")[0]) for row in rows), example)
