@@ -43,7 +43,7 @@ _FROM = {
     "concat": "functions", "constant": "functions", "group_norm": "functions", "instance_norm": "functions",
     "gru": "recurrent", "lstm": "recurrent", "one_hot": "functions", "rms_norm": "functions",
     "load_weights": "weights", "stack": "functions", "step_mean": "functions", "where": "functions",
-    "one_line_errors": "process.errors", "parse_bytes": "process.errors", "job_info": "seats",
+    "one_line_errors": "process.errors", "parse_bytes": "process.errors", "job_info": "job_grid",
     "summary": "overview", "Trace": "notebook",
 }
 _MODULES = {name: name for name in ("averaging", "data", "devices", "graph", "init", "lr", "metrics", "models", "nn", "ops",
@@ -54,9 +54,9 @@ __all__ = [*_FROM, *(name for name in _MODULES if name != "hold")]  # importing 
 
 def __getattr__(name: str) -> Any:
     if name == "_hetu":  # `from hetu import _hetu` calls this function first
-        from hetu import spin
+        from hetu import openmp_spin
 
-        with spin.while_loading():
+        with openmp_spin.while_loading():
             return importlib.import_module("hetu._hetu")
     if name == "__version__":
         return __getattr__("_hetu").__version__

@@ -59,8 +59,8 @@ def averaging_of(args: argparse.Namespace) -> Averaging | None:
                 raise ValueError(f"{flag} belongs to --preduce: AD-PSGD always averages two pipelines, with equal weights")
     if not averages:
         return None
-    told = options.of_args(args, [*_of_preduce(), *_of_both()])
-    made = Averaging(METHODS[args.adpsgd], seed=args.seed, **told, **_hetu.group_constants(args.group_options))
+    chosen = options.of_args(args, [*_of_preduce(), *_of_both()])
+    made = Averaging(METHODS[args.adpsgd], seed=args.seed, **chosen, **_hetu.group_constants(args.group_options))
     options.check("averaging", made.settings())
     return made
 

@@ -106,10 +106,10 @@ def _refuse(called: str, name: str, taken: list[str]) -> NoReturn:
     raise of_script(TypeError(f"{place()}{called} takes no keyword '{name}'; {hint}"))
 
 
-def check_options(called: str, told: dict[str, Any], taken: list[str]) -> None:
+def check_options(called: str, named: dict[str, Any], taken: list[str]) -> None:
     """Throws TypeError for options that have other names in Hetu. Other unknown names are checked by the table of options.
     """
-    for name in told:
+    for name in named:
         if name not in taken and (name in ADVICE or (called, name) in ADVICE or name in SPELLINGS):
             _refuse(called, name, taken)
 
@@ -124,13 +124,13 @@ def checked(function: Callable[..., Any], called: str) -> Callable[..., Any]:
     known = frozenset(taken)
 
     @functools.wraps(function)
-    def call(*given: Any, **told: Any) -> Any:
-        for name in told:
+    def call(*given: Any, **named: Any) -> Any:
+        for name in named:
             if name not in known:
                 # The user's subclasses inherit the constructor of a private class, but have their own names.
                 own = f"{called.rpartition('.')[0]}.{type(given[0]).__name__}" if "._" in called and given else called
                 _refuse(own, name, taken)
-        return function(*given, **told)
+        return function(*given, **named)
 
     call.hetu_checked = True  # type: ignore[attr-defined]
     return call

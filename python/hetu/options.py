@@ -110,13 +110,13 @@ def add_flags(parser: Flags, fields: Iterable[Field], untold: Iterable[str] = ()
 
 def of_args(args: argparse.Namespace, fields: Iterable[Field]) -> dict[str, Any]:
     """Returns the values of these fields' flags, by keyword."""
-    told: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for field in fields:
         if field.negated and hasattr(args, f"no_{field.dest}"):
-            told[field.name] = not getattr(args, f"no_{field.dest}")
+            given[field.name] = not getattr(args, f"no_{field.dest}")
         elif not field.within and hasattr(args, field.dest):
-            told[field.name] = getattr(args, field.dest)
-    return told
+            given[field.name] = getattr(args, field.dest)
+    return given
 
 
 def parameters(fields: Iterable[Field], kind: Any = inspect.Parameter.KEYWORD_ONLY) -> list[inspect.Parameter]:
@@ -125,7 +125,7 @@ def parameters(fields: Iterable[Field], kind: Any = inspect.Parameter.KEYWORD_ON
 
 
 def sign(kind: type, fields: list[Field]) -> None:
-    """Adds the fields to the signature and docstring of a class whose constructor takes them as **told. None stands for a
+    """Adds the fields to the signature and docstring of a class whose constructor takes them as **named. None stands for a
     default that is described in words."""
     own = inspect.signature(kind)
     named = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -141,10 +141,38 @@ def _default(field: Field) -> Any:
     return field.default
 
 
+_FLAG = re.compile(r"(?<![\w-])--?[a-z][a-z0-9-]*(?![\w-])")
+_UNKNOWN = re.compile(r"unknown option (--\S+?)(?:; did you mean .*)?; --help lists them", re.S)
+# Flags of the scripts for arguments of Executor and its run() that are in no table. AD-PSGD is a method of averaging.
+_ARGUMENTS = {"--pipeline": "pipeline", "--devices": "devices", "--costs": "costs", "--compare-single": "compare_single",
+              "--preduce": "averaging", "--adpsgd": "averaging", "--checkpoint": "checkpoint", "--resume": "resume",
+              "--trace": "trace"}
+
+
+@functools.cache
+def keywords_of_flags(*names: str) -> dict[str, str]:
+    """Returns Python's keyword for each flag of these tables, the last of which precedes. Optimizers have keywords named
+    like the flags."""
+    found: dict[str, str] = {}
+    for name in names:
+        of_optimizer = name == "rate" or "kind" in table(name)
+        found |= {field.flag: field.dest if of_optimizer else field.name
+                  for field in table(name).values() if field.flag}
+    return found
+
+
+def in_keywords(text: str, keywords: dict[str, str], help_text: str) -> str:
+    """Converts an error message of C++, which names options by their flags, to Python's keywords. Other flags, such as
+    those of heturun, stay. `help_text` shows all keywords."""
+    if unknown := _UNKNOWN.fullmatch(text):  # its flag, of which no option exists, was made of the keyword
+        text = text.replace(unknown[1], unknown[1][2:].replace("-", "_"), 1).replace("--help", help_text)
+    return _FLAG.sub(lambda flag: keywords.get(flag[0], flag[0]), text)
+
+
 def as_keywords(text: str) -> str:
-    """Converts a message about options to Python's keywords: `micro_batches` in place of --micro-batches."""
-    text = re.sub(r"(?<![\w-])--([a-z][a-z-]*[a-z])(?=[^\w-]|$)", lambda flag: flag[1].replace("-", "_"), text)
-    return text.replace("help lists them", "help(hetu.Executor) lists them")
+    """Converts a message about the options of a job to the keywords of Executor, of its run() and of optimizers."""
+    known = keywords_of_flags("averaging", "stragglers", "rate", "lamb", "training") | _ARGUMENTS
+    return in_keywords(text, known, "help(hetu.Executor)")
 
 
 def documented(fields: Iterable[Field]) -> str:
@@ -166,9 +194,9 @@ class Options:
             parameters(fields, inspect.Parameter.POSITIONAL_OR_KEYWORD))
         cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{documented(fields)}"
 
-    def __init__(self, *values: Any, **told: Any) -> None:
+    def __init__(self, *values: Any, **named: Any) -> None:
         try:
-            given = inspect.signature(type(self)).bind(*values, **told)
+            given = inspect.signature(type(self)).bind(*values, **named)
         except TypeError as error:
             raise TypeError(f"{type(self).__name__}: {error}; its options: "
                             + ", ".join(field.name for field in _fields(type(self)))) from None

@@ -162,10 +162,10 @@ def summary(what: Any, stages: int = 1, depth: int | None = None, batch_size: in
         starts = list(_hetu.balance_stages(graph, stages))
         memory = []
         if batch_size is not None and train is not None:
-            told = {"method": pipeline, "pipelines": 1, "stages": stages, "batch_size": batch_size,
-                    "micro_batches": micro_batches, "dtype": dtype, "state_dtype": state_dtype, "device": "cpu",
-                    "threads": 1, "first_block": starts}
-            options = _hetu.TrainingOptions({name: value for name, value in told.items() if name != "first_block"})
+            settings = {"method": pipeline, "pipelines": 1, "stages": stages, "batch_size": batch_size,
+                        "micro_batches": micro_batches, "dtype": dtype, "state_dtype": state_dtype, "device": "cpu",
+                        "threads": 1, "first_block": starts}
+            options = _hetu.TrainingOptions({name: value for name, value in settings.items() if name != "first_block"})
             options.first_block = starts
             memory = _hetu.plan_memory(graph, train.optimizer.settings(), options)
     return _sum_up(graph, starts, depth, memory)

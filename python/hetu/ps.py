@@ -68,9 +68,9 @@ class Client:
         first = _floats(initial, "initial")
         if isinstance(optimizer, str):
             optimizer = {"kind": optimizer}
-        told = None if optimizer is None else dict(optimizer)
-        number = self._client.open(name, first, members, member, told, rule)
-        return Table(self, number, name, first.shape, None if told is None else str(told["kind"]))
+        settings = None if optimizer is None else dict(optimizer)
+        number = self._client.open(name, first, members, member, settings, rule)
+        return Table(self, number, name, first.shape, None if settings is None else str(settings["kind"]))
 
     def flush(self) -> None:
         """Waits until the servers have received every push."""

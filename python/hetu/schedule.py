@@ -20,14 +20,13 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from hetu import _hetu
 from hetu.names import missing_from
-from hetu.options import as_keywords, table
+from hetu.options import in_keywords, keywords_of_flags
 from hetu.place import check_takes, placed
 
 # Has the properties method, stages, micro_batches, chunks, steps, rows, placements, and the methods csv() and
@@ -37,10 +36,8 @@ Rows = Sequence[Sequence[str]]
 
 
 def _words(text: str) -> str:
-    """Converts a message about options to Python's keywords, which are the fields of the table."""
-    for field in table("plan").values():
-        text = re.sub(rf"(?<![\w-]){re.escape(field.flag)}(?![\w-])", field.name, text)
-    return as_keywords(text).replace("help(hetu.Executor)", "`hetu schedule --help`")
+    """Converts a message about options to Python's keywords, which are the fields of the tables."""
+    return in_keywords(text, keywords_of_flags("choose", "plan"), "`hetu schedule --help`")
 
 
 def methods() -> list[dict[str, Any]]:

@@ -106,6 +106,27 @@ class Everywhere(unittest.TestCase):
             with self.subTest(field=field.name), self.assertRaisesRegex(ValueError, says):
                 schedule.simulate(plan, **{field.name: wrong})
 
+    def test_messages_name_keywords(self):
+        """Messages of C++ name options by their flags. Python's keywords replace those, and no other flag."""
+        for name in ("training", "averaging", "stragglers"):
+            for field in options.table(name).values():
+                if name == "training" or field.name != "method":  # which has the flag of training's sync_method
+                    said = options.as_keywords(f"{field.flag} 3: leave {field.flag}, or heturun {field.flag}-x, out")
+                    self.assertEqual(said, f"{field.name} 3: leave {field.name}, or heturun {field.flag}-x, out")
+        for name in ("plan", "choose"):
+            for field in options.table(name).values():
+                self.assertEqual(schedule._words(f"'{field.flag}'"), f"'{field.name}'")
+        for kept in ("heturun --on-failure shrink: leave it out", "heturun --pipelines 3", "x--seed --seeds --no-seed -"):
+            self.assertEqual(options.as_keywords(kept), kept)
+        self.assertEqual(options.as_keywords("--learning-rate, --damping and --optimizer"),
+                         "learning_rate, damping and optimizer")
+        self.assertEqual(options.as_keywords("--pipeline x without --adpsgd: --costs FILE (--resume)"),
+                         "pipeline x without averaging: costs FILE (resume)")
+        for found, meant in (("--seeed; did you mean '--seed'?", "seeed; did you mean 'seed'?"),
+                             ("--on-failure", "on_failure")):
+            self.assertEqual(options.as_keywords(f"unknown option {found}; --help lists them"),
+                             f"unknown option {meant}; help(hetu.Executor) lists them")
+
     def test_kfacs_places_stand_once(self):
         plan, parser = options.table("plan"), training.Parser()
         training.add_options(parser)

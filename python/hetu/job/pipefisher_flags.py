@@ -61,6 +61,6 @@ def take(args: argparse.Namespace, parser: Parser) -> None:
         raise ValueError("--ngd_with_lamb and --ngd_with_adam contradict each other; give only one of them")
     for theirs, ours in (("ngd_learning_rate", "learning_rate"), ("ngd_max_grad_norm", "clip_norm"),
                          ("ngd_momentum", "momentum")):
-        told = getattr(args, theirs)
-        if told is not None:
-            chimera_flags.set_once(args, parser.get_default(ours), ours, told, f"--{theirs} {told:g}")
+        value = getattr(args, theirs)
+        if value is not None:
+            chimera_flags.set_once(args, parser.get_default(ours), ours, value, f"--{theirs} {value:g}")

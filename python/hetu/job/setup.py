@@ -92,8 +92,8 @@ class JobSetup:
         if pipelines <= 1:
             return number
         if self.given.averaging is None:
-            raise ValueError("heturun --on-failure shrink: only a job whose pipelines average weights (--preduce, --adpsgd) "
-                             "can lose one. Leave the flag out; after a failure, --resume continues the job.")
+            raise ValueError("heturun --on-failure shrink: only a job whose pipelines average weights (--preduce) can lose "
+                             "one. Leave the flag out; after a failure, --resume continues the job.")
         if pipelines != self.layout.pipelines:
             raise ValueError(f"heturun --pipelines {pipelines}: the device list {self.layout.name} has "
                              f"{self.layout.pipelines} pipelines")

@@ -182,11 +182,11 @@ def _take_wave(args: argparse.Namespace) -> None:
 def _check_job(args: argparse.Namespace) -> None:
     """Throws ValueError for options that are wrong whatever the model is. A plan's own number of micro-batches is in its
     file."""
-    told = options.of_args(args, fields())
+    chosen = options.of_args(args, fields())
     if not schedule.is_method(args.pipeline):
-        told["micro_batches"] = args.micro_batches or 1
+        chosen["micro_batches"] = args.micro_batches or 1
     try:
-        _hetu.check_training_options({"method": args.pipeline, **told, "device": None})
+        _hetu.check_training_options({"method": args.pipeline, **chosen, "device": None})
     except ValueError as error:  # names the flag that was typed
         raise ValueError(str(error).replace("--micro-batches", "--wave") if args.wave is not None else str(error)) from None
 
@@ -195,16 +195,16 @@ def _shares(args: argparse.Namespace) -> dict[str, Any]:
     """Returns --momentum, or --beta1 and --beta2 as `betas`. A missing value is the optimizer's default."""
     kind = (args.inner or "lamb") if args.optimizer == "kfac" else args.optimizer
     table = options.table(kind)
-    told = {name: getattr(args, name) for name in ("momentum", "beta1", "beta2") if getattr(args, name) is not None}
-    for name, value in told.items():
+    chosen = {name: getattr(args, name) for name in ("momentum", "beta1", "beta2") if getattr(args, name) is not None}
+    for name, value in chosen.items():
         if name not in table:
             kinds = "momentum and nesterov" if name == "momentum" else "adam, amsgrad, adamw, lamb and bertadam"
             raise ValueError(f"--{name} belongs to {kinds}, and the optimizer is {kind}")
         if not 0 <= value < 1:
             raise ValueError(f"--{name} must be in [0, 1), got {value:g}")
-    if "momentum" in told:
-        return {"momentum": told["momentum"]}
-    return {"betas": tuple(told.get(name, table[name].default) for name in ("beta1", "beta2"))} if told else {}
+    if "momentum" in chosen:
+        return {"momentum": chosen["momentum"]}
+    return {"betas": tuple(chosen.get(name, table[name].default) for name in ("beta1", "beta2"))} if chosen else {}
 
 
 def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, *, without: tuple[str, ...] = (),
@@ -214,18 +214,18 @@ def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, *
 
     without: parts of names of weights that kfac leaves out by default; --kfac-except overrides it.
     """
-    told = {"weight_decay": args.weight_decay, "clip_norm": args.clip_norm, "lazy_rows": args.lazy_rows,
-            **_shares(args)}
+    chosen = {"weight_decay": args.weight_decay, "clip_norm": args.clip_norm, "lazy_rows": args.lazy_rows,
+              **_shares(args)}
     of_kfac = {"damping": args.damping, "every": args.curvature_every, "fill": args.fill,
                "inverses": args.inverses, "costs": args.fill_costs, "replan": args.replan, "largest": args.kfac_largest,
                "but": tuple(args.kfac_except.split(",")) if args.kfac_except is not None else None}
     of_kfac = {name: value for name, value in of_kfac.items() if value is not None}
     if args.optimizer == "kfac":
-        return optim.KFAC(optim.named(args.inner or "lamb", rate, **told, **settings), **{"but": without} | of_kfac)
+        return optim.KFAC(optim.named(args.inner or "lamb", rate, **chosen, **settings), **{"but": without} | of_kfac)
     if of_kfac or args.inner:
         raise ValueError("--inner, --damping, --curvature-every, --fill, --inverses, --fill-costs, --replan, --kfac-largest "
                          f"and --kfac-except belong to --optimizer kfac, and the optimizer is {args.optimizer}")
-    return optim.named(args.optimizer, rate, **told, **settings)
+    return optim.named(args.optimizer, rate, **chosen, **settings)
 
 
 def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]], first_blocks: Any = None) -> executor.Executor:
@@ -234,7 +234,7 @@ def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]], first_b
         return executor.Executor(
             fetches, devices=args.devices, pipeline=args.pipeline, costs=args.costs, first_blocks=first_blocks,
             averaging=args.averaging, stragglers=args.stragglers, compare_single=args.compare_single,
-            **{name: told for name, told in options.of_args(args, fields()).items() if name != "batch_size"},
+            **{name: value for name, value in options.of_args(args, fields()).items() if name != "batch_size"},
         )
 
 

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 
-from hetu import progress, spin
+from hetu import openmp_spin, progress
 from hetu.launch import folders, limits, network, output, pipelines, precheck, remote, slurm, supervise
 from hetu.launch.keepers import Way
 from hetu.launch.mpirun import Mpirun, closed_ports
@@ -214,7 +214,7 @@ def worker_environment(environ, nodes, command, threads):
     workers = max(n["workers"] for n in nodes)
     if workers * (threads_of(command, threads) or max(1, cores // workers)) > cores:
         result.setdefault("OMP_WAIT_POLICY", "passive")
-    spin.briefly(result)
+    openmp_spin.set_short(result)
     if workers > 1 and "OMP_NUM_THREADS" not in result:
         result.setdefault("OPENBLAS_NUM_THREADS", str(max(1, cores // workers)))
     return result

@@ -106,38 +106,38 @@ class Keeper:
             elif kind == AWAIT:
                 self._servers[int(payload)].listen()
             elif kind == START:
-                told = json.loads(payload)
-                self._servers[told["server"]].start(told["keys"])
+                message = json.loads(payload)
+                self._servers[message["server"]].start(message["keys"])
             elif kind == TELL:
-                told = json.loads(payload)
-                self._servers[told["server"]].tell(told["line"])
+                message = json.loads(payload)
+                self._servers[message["server"]].tell(message["line"])
         if not data:
             self._selector.unregister(down)
             self._ends = True
 
     # -- messages from heturun ----------------------------------------------------------------------------------------
 
-    def _open(self, told):
+    def _open(self, message):
         """Creates the sockets of the servers, and the folder of their logs. Raises OSError on failure."""
-        os.write(self._up, told["mark"].encode() + b"\n")
-        folder = told["folder"]
+        os.write(self._up, message["mark"].encode() + b"\n")
+        folder = message["folder"]
         if folder and not (os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)):
             raise OSError(f"--server-log {folder}: it must be an existing, writable folder on this host, too")
         removed = folders.sweep([folders.short_place(), "/dev/shm", *filter(None, [folder])])
-        if told["restart"]:
-            self._folder, self._locks = folders.make(folder or folders.short_place(), told["job"])
-        addresses = network.own_addresses(told["interface"])
-        environment = {**os.environ, **told["environment"]}
+        if message["restart"]:
+            self._folder, self._locks = folders.make(folder or folders.short_place(), message["job"])
+        addresses = network.own_addresses(message["interface"])
+        environment = {**os.environ, **message["environment"]}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[-1], environment.get("PYTHONPATH")]))
-        sockets = {number: service.listen(f"server {number}", None, addresses) for number in told["servers"]}
+        sockets = {number: service.listen(f"server {number}", None, addresses) for number in message["servers"]}
         for number, where in sockets.items():
-            command = ("server", number, told["of"], self._folder, told["job"])
+            command = ("server", number, message["of"], self._folder, message["job"])
             events = service.Events(lambda _, number=number: self._send(ASKED, str(number).encode()),
                                     lambda _, *said, number=number: self._tell_said(number, *said),
                                     lambda _, *end, number=number: self._tell_end(number, *end))
             self._servers[number] = service.Service(
                 f"server {number}", command, where, environment, self._selector, events)
-        self._send(READY, {"endpoints": [sockets[number].endpoints for number in told["servers"]], "folder": self._folder,
+        self._send(READY, {"endpoints": [sockets[number].endpoints for number in message["servers"]], "folder": self._folder,
                            "removed": removed})
 
     def _tell_said(self, number, descriptor, text):

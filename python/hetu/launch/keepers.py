@@ -55,8 +55,8 @@ class Kept:
 
     def start(self, keys):
         self.runs = True
-        told = {name: keys[name] for name in ("server_secret", "worker_public")}
-        self._keeper.send(keeper.START, {"server": self.number, "keys": told})
+        message = {name: keys[name] for name in ("server_secret", "worker_public")}
+        self._keeper.send(keeper.START, {"server": self.number, "keys": message})
 
     def tell(self, line):
         self._keeper.send(keeper.TELL, {"server": self.number, "line": line})
@@ -147,11 +147,11 @@ class Keeper:
                 server.runs = False
                 self._events.servers.ended(server, end["pid"], end["status"])
 
-    def _take_ready(self, told):
-        for server, endpoints in zip(self.servers.values(), told["endpoints"], strict=True):
+    def _take_ready(self, message):
+        for server, endpoints in zip(self.servers.values(), message["endpoints"], strict=True):
             server.endpoints = endpoints
-        self._folder, self.ready = told["folder"], True
-        self._events.ready(self, told["removed"])
+        self._folder, self.ready = message["folder"], True
+        self._events.ready(self, message["removed"])
 
     def is_silent(self, now):
         """Returns true if it may be lost, which is not decided yet."""

@@ -67,7 +67,7 @@ def of_ssh(error, key):
 def trouble(answer, own, key, daemon):
     """Returns a description of what is wrong with a host, or ""."""
     code, out, error = answer
-    told = {
+    reasons = {
         None: f"ssh connected, but it did not answer in {ANSWER_S:g} s",
         255: of_ssh(error, key),
         NO_FOLDER: f"it has no folder {os.getcwd()}, where the job would run; share it, or make it there too",
@@ -75,8 +75,8 @@ def trouble(answer, own, key, daemon):
         NO_PYTHON: f"it has no {sys.executable}, the Python that runs heturun here",
         NO_HETU: f"it has no Hetu in {package()}; install the same version at the same path",
     }
-    if code in told:
-        return told[code]
+    if code in reasons:
+        return reasons[code]
     try:
         theirs = json.loads(out.splitlines()[-1]) if code == 0 else None
         if theirs is not None and theirs["sources"] != own["sources"]:

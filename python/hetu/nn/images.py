@@ -92,8 +92,8 @@ class Conv2d(Module):
         return ops.conv2d(x, self.weight, *([self.bias] if self.bias is not None else []), **self.attrs)
 
     def describe(self) -> str:
-        told = _attrs_text({**self.attrs, "padding": self.padding if len(set(self.padding)) > 1 else self.padding[0]})
-        return f"{self.channels}, {self.weight.shape[0]}, kernel_size={self.weight.shape[2:]}, {told}"
+        attrs = _attrs_text({**self.attrs, "padding": self.padding if len(set(self.padding)) > 1 else self.padding[0]})
+        return f"{self.channels}, {self.weight.shape[0]}, kernel_size={self.weight.shape[2:]}, {attrs}"
 
 
 class Conv1d(Module):

@@ -36,16 +36,16 @@ def folder_of(store: str | os.PathLike[str], step: int) -> Path:
 def write(folder: Path, files: Files) -> dict[str, list[Any]]:
     """Writes a rank's files. Returns the size in bytes and the SHA-256 of each."""
     folder.mkdir(parents=True, exist_ok=True)
-    told: dict[str, list[Any]] = {}
+    found: dict[str, list[Any]] = {}
     for name, value in files.items():
         beside = folder / f".{name}.part"
         with open(beside, "wb") as file:
             torch.save(value, file)
             file.flush()
             os.fsync(file.fileno())
-        told[name] = [beside.stat().st_size, _hash(beside)]
+        found[name] = [beside.stat().st_size, _hash(beside)]
         os.replace(beside, folder / name)
-    return told
+    return found
 
 
 def mark(folder: Path, rank: int, marker: Mapping[str, Any]) -> None:

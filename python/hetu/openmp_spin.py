@@ -13,12 +13,12 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 
 ROUNDS = "1000"
-TOLD = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")  # if one of these is set, the user has chosen
+VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")  # if one of these is set, the user has chosen
 
 
-def briefly(environ: MutableMapping[str, str]) -> None:
+def set_short(environ: MutableMapping[str, str]) -> None:
     """Sets a short spin time in an environment for processes, unless it already defines how threads wait."""
-    if not any(name in environ for name in TOLD):
+    if not any(name in environ for name in VARIABLES):
         environ["GOMP_SPINCOUNT"] = ROUNDS
 
 
@@ -27,7 +27,7 @@ def while_loading() -> Iterator[None]:
     """Sets a short spin time for libraries that this process loads inside the `with` block. Afterwards the environment is
     unchanged, because PyTorch has its own OpenMP library."""
     before = os.environ.get("GOMP_SPINCOUNT")
-    briefly(os.environ)
+    set_short(os.environ)
     try:
         yield
     finally:
