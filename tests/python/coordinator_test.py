@@ -117,8 +117,8 @@ class Coordinator(LaunchCase):
                 os.kill(pids[number], signal.SIGKILL)
                 out, error = process.communicate(timeout=MANY)
                 self.assertEqual(process.returncode, 0, error)
-                self.assertRegex(error, rf"heturun: worker {number} \(\S+, pid \d+\) was killed by SIGKILL; the job continues "
-                                        rf"without pipeline {number // 2}\n")
+                self.assertRegex(error, rf"heturun: worker {number} \(\S+, pid \d+\) was killed by SIGKILL; the job "
+                                        rf"continues without pipeline {number // 2}\n")
                 done = re.findall(r"done pipeline (\d) stage \d updates (\d+) lost [01]", out)
                 self.assertEqual(len(done), 4, out + error)
                 self.assertEqual({int(pipeline) for pipeline, _ in done}, {0, 1, 2} - {number // 2})

@@ -73,7 +73,8 @@ class Shrink(LaunchCase):
         """The dying pipeline's worker reports progress until it is killed."""
         done = self.run_it("-w", "4", *SHRINK, "2", sys.executable, "-c", self.REPORT)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stderr, r"worker 1 \(\S+, pid \d+\) exited with status 9; the job continues without pipeline 0")
+        self.assertRegex(done.stderr,
+                         r"worker 1 \(\S+, pid \d+\) exited with status 9; the job continues without pipeline 0")
         self.assertIn("step 50/50 (100 %)", done.stderr)
 
 
