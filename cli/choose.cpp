@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/plan_function.h"
 #include "pipeline/options/choose_options.h"
 #include "pipeline/options/output_format.h"
 
@@ -32,6 +33,7 @@ std::string help() {
 int choose_command(const Arguments& arguments) {
   if (wants_help(arguments)) return put(help(), ""), 0;
   ChooseOptions o;
+  o.plan.plan_function = python_plan_function();
   const std::vector<std::string> rest = parse_options(arguments, options_of(fields(o)));
   require(rest.empty(), "takes options only, got '{}'", rest.empty() ? "" : rest[0]);
   o.format = output_format(o.format, o.plan.output, {{"text", {".txt"}}, {"json", {".json"}}});

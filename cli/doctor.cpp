@@ -98,10 +98,10 @@ Finding kernels() {
 
 // Starts one worker under mpirun, which joins a job of its own.
 Finding mpi() {
-  const Ended version = run_outside({"mpirun", "--version"}, kTryTimeout_s, true);
+  const Ended version = run_outside({"mpirun", "--version"}, kTryTimeout_s, Errors::Capture);
   if (version.status == 127) return missing("mpirun is not found");
   const Ended hello = run_outside(
-      {"mpirun", "-n", "1", own_program(), "doctor", "--hello"}, kTryTimeout_s, true,
+      {"mpirun", "-n", "1", own_program(), "doctor", "--hello"}, kTryTimeout_s, Errors::Capture,
       {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "HETU_TRANSPORT=mpi"});
   const std::string wanted = "hello from worker 0 of 1";
   if (hello.status == 0 && hello.output.find(wanted) != std::string::npos)
@@ -113,7 +113,7 @@ Finding mpi() {
 }
 
 Finding ssh() {
-  const Ended version = run_outside({"ssh", "-V"}, kTryTimeout_s, true);
+  const Ended version = run_outside({"ssh", "-V"}, kTryTimeout_s, Errors::Capture);
   if (version.status != 0) return missing("ssh is not found, so jobs can only run on this host");
   return works(first_line(version.output));
 }
@@ -164,7 +164,7 @@ Finding python() {
       run_outside({name, "-c",
                    "import sys, hetu\nprint('Python', sys.version.split()[0] + ', hetu', "
                    "hetu.__version__, 'from', hetu.__file__)"},
-                  kTryTimeout_s, true);
+                  kTryTimeout_s, Errors::Capture);
   if (found.status == 127) return missing("python3 is not found");
   if (found.status == 0) return works(first_line(found.output));
   const std::string text = found.output.substr(0, found.output.find_last_not_of('\n') + 1);

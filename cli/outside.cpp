@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,13 +20,14 @@ namespace {
 // Runs the program in the child process. Only functions that are allowed between fork and exec may
 // be called here.
 [[noreturn]] void become(const std::vector<char*>& argv, const std::vector<char*>& more, int out,
-                         bool errors) {
+                         Errors errors) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   // So that run_outside can kill the program together with the processes that it starts.
   ::setpgid(0, 0);
   const int nothing = ::open("/dev/null", O_RDWR);
   ::dup2(nothing, STDIN_FILENO);
   ::dup2(out, STDOUT_FILENO);
-  ::dup2(errors ? out : nothing, STDERR_FILENO);
+  if (errors != Errors::Pass) ::dup2(errors == Errors::Capture ? out : nothing, STDERR_FILENO);
   for (char* variable : more) ::putenv(variable);
   ::execvp(argv[0], argv.data());
   ::_exit(127);
@@ -39,7 +41,7 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 
 }  // namespace
 
-Ended run_outside(const std::vector<std::string>& words, double timeout_s, bool errors,
+Ended run_outside(const std::vector<std::string>& words, double timeout_s, Errors errors,
                   const std::vector<std::string>& environment) {
   std::vector<std::string> kept = words, variables = environment;
   std::vector<char*> argv = pointers(kept);

@@ -1,20 +1,24 @@
-// Runs other programs and captures their output. Used by doctor and completion.
+// Runs other programs and captures their output. Used by doctor, completion and plan functions.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace hetu::cli {
 
+/// What happens to a program's standard error.
+enum class Errors { Drop, Capture, Pass };
+
 /// The exit status and output of a program.
 struct Ended {
   int status = 0;      ///< 127: it cannot be started; 124: it was killed after `timeout_s` seconds
-  std::string output;  ///< standard output; with `errors`, standard error too
+  std::string output;  ///< standard output; with Errors::Capture, standard error too
 };
 
-/// Runs a program, which is looked up in PATH, without input. `words` are its name and arguments.
-/// `environment` holds "NAME=value" entries that are added to the environment of this process.
-Ended run_outside(const std::vector<std::string>& words, double timeout_s, bool errors = false,
-                  const std::vector<std::string>& environment = {});
+/// Runs a program, which is looked up in PATH, without input. The program ends with this process.
+/// `words` are its name and arguments. `environment` holds "NAME=value" entries that are added to
+/// the environment of this process.
+Ended run_outside(const std::vector<std::string>& words, double timeout_s,
+                  Errors errors = Errors::Drop, const std::vector<std::string>& environment = {});
 
 /// Returns the path of this program's file.
 std::string own_program();

@@ -1,6 +1,7 @@
 #include "cli/plan_command.h"
 
 #include "base/error.h"
+#include "cli/plan_function.h"
 #include "pipeline/generate/generate.h"
 
 namespace hetu::cli {
@@ -15,6 +16,7 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments, const 
     fail(Code::InvalidArgument, "expected one METHOD or FILE, got {}; remove '{}'", rest.size(),
          rest[1].substr(0, 60));
   options.source = rest[0];
+  options.plan_function = python_plan_function();
   options.format = output_format(options.format, options.output, formats);
   check_plan_options(options);
   return options;

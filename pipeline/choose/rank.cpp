@@ -49,9 +49,9 @@ std::vector<Sizes> variants(const Method& m, const RankOptions& o) {
 }
 
 // Costs of a single stage are those of a worker's share of the model.
-Costs of_stages(Costs costs, const Sizes& s) {
-  if (!costs.per_worker && costs.stages.size() == 1) costs.stages.resize(s.stages, costs.stages[0]);
-  return recut(costs, s.stages * s.chunks);
+Costs of_stages(Costs costs, int workers, int model_stages) {
+  if (!costs.per_worker && costs.stages.size() == 1) costs.stages.resize(workers, costs.stages[0]);
+  return recut(costs, model_stages);
 }
 
 // A plan with recompute would look too fast if recompute took no time.
@@ -75,23 +75,36 @@ class Ranker {
  public:
   Ranker(const RankOptions& options, const CostsOfMicros& costs) : o_(options), costs_(costs) {}
 
-  void try_one(const Method& m, const Sizes& sizes) {
-    try {
-      Costs costs = costs_(sizes.micro_batches);
-      guessed_ = guess_recompute(costs);
-      result_.time_unit = costs.unit;
-      costs = of_stages(std::move(costs), sizes);
-      std::optional<Schedule> plan = planned(m, sizes, costs);
-      if (plan) result_.ranked.push_back(measured(m, sizes, *plan, costs));
-    } catch (const Error& e) {
-      // Config: a cost table lacks this size.
-      const bool about_it =
-          e.code() == Code::InvalidArgument || e.code() == Code::Plan || e.code() == Code::Config;
-      if (!about_it) throw;
-      const std::string text = e.what();
-      std::string first = text.substr(0, text.find('\n'));
-      if (!first.empty() && first.back() == ':') first.pop_back();
-      result_.refused.push_back({m.name, sizes, first});
+  void try_method(const Method& m) {
+    for (const Sizes& sizes : variants(m, o_)) {
+      try_one(m.name, sizes, sizes.stages * sizes.chunks, [&](const Costs& costs) {
+        Sizes with_costs = sizes;
+        with_costs.costs = &costs;
+        with_costs.run = &o_.run;
+        return generate(m.name, with_costs);
+      });
+    }
+  }
+
+  // Tries a plan of the user's own.
+  void try_own(const std::string& name,
+               const std::function<Schedule(int micro_batches)>& plan_for) {
+    for (const int micros : o_.micro_batches) {
+      Sizes sizes;
+      sizes.stages = o_.stages;
+      sizes.micro_batches = micros;
+      try {
+        const Schedule plan = plan_for(micros);
+        sizes.chunks = model_stages(plan) / o_.stages;
+        for (const bool recompute : {false, true}) {
+          sizes.with_recompute = recompute;
+          try_one(name, sizes, model_stages(plan), [&](const Costs&) { return plan; });
+        }
+      } catch (const Error& e) {
+        // Code::Config, an invalid function or plan, ends the ranking.
+        if (e.code() != Code::InvalidArgument && e.code() != Code::Plan) throw;
+        refuse(name, sizes, e);
+      }
     }
   }
 
@@ -109,11 +122,36 @@ class Ranker {
   }
 
  private:
-  // Returns the lowered plan, or nullopt if it is not a candidate of this list.
-  std::optional<Schedule> planned(const Method& m, Sizes sizes, const Costs& costs) const {
-    sizes.costs = &costs;
-    sizes.run = &o_.run;
-    Schedule plan = generate(m.name, sizes);
+  using PlanForCosts = std::function<Schedule(const Costs&)>;
+
+  void try_one(const std::string& name, const Sizes& sizes, int model_stages,
+               const PlanForCosts& plan_for) {
+    try {
+      Costs costs = costs_(sizes.micro_batches);
+      guessed_ = guess_recompute(costs);
+      result_.time_unit = costs.unit;
+      costs = of_stages(std::move(costs), sizes.stages, model_stages);
+      std::optional<Schedule> plan = planned(plan_for(costs), sizes);
+      if (plan) result_.ranked.push_back(measured(name, sizes, *plan, costs));
+    } catch (const Error& e) {
+      // Config: a cost table lacks this size.
+      const bool about_it =
+          e.code() == Code::InvalidArgument || e.code() == Code::Plan || e.code() == Code::Config;
+      if (!about_it) throw;
+      refuse(name, sizes, e);
+    }
+  }
+
+  void refuse(const std::string& name, const Sizes& sizes, const Error& e) {
+    const std::string text = e.what();
+    std::string first = text.substr(0, text.find('\n'));
+    if (!first.empty() && first.back() == ':') first.pop_back();
+    result_.refused.push_back({name, sizes, first});
+  }
+
+  // Returns the plan with recompute if requested, lowered, or nullopt if it is not a candidate of
+  // this list.
+  std::optional<Schedule> planned(Schedule plan, const Sizes& sizes) const {
     const bool asynchronous = is_asynchronous(plan);
     const bool recomputes = holds(plan, Kind::Recompute);
     if (asynchronous && (!o_.asynchronous || sizes.with_recompute)) return std::nullopt;
@@ -127,10 +165,10 @@ class Ranker {
     return proved_plan(plan, how, {.memory_limit = o_.limit_micros}).lowered;
   }
 
-  Ranked measured(const Method& m, const Sizes& sizes, const Schedule& plan,
+  Ranked measured(const std::string& name, const Sizes& sizes, const Schedule& plan,
                   const Costs& costs) const {
     const Simulation s = simulate(plan, costs, o_.run);
-    Ranked r{m.name, sizes, s.asynchronous, 0, s.step_time, s.makespan, s.bubble_fraction, 0, 0};
+    Ranked r{name, sizes, s.asynchronous, 0, s.step_time, s.makespan, s.bubble_fraction, 0, 0};
     for (std::size_t w = 0; w < s.workers.size(); ++w) {
       const double most = byte_limit(o_, costs, w), bytes = s.workers[w].peak_bytes;
       require(most == 0 || bytes <= most, "worker {} peaks at {:.1f} MiB; the limit is {:.1f} MiB",
@@ -155,16 +193,18 @@ class Ranker {
 Ranking rank_methods(const RankOptions& options, const CostsOfMicros& costs) {
   require(!options.micro_batches.empty(), "no number of micro-batches to try");
   for (const std::string& name : options.methods) {
-    if (find_method(name) == nullptr) generate(name, {});  // throws, with the known names
+    if (find_method(name) == nullptr && options.own.count(name) == 0)
+      generate(name, {});  // throws, with the known names
   }
   Ranker ranker(options, costs);
-  for (const Method& m : methods()) {
-    const bool wanted = options.methods.empty() ||
-                        std::any_of(options.methods.begin(), options.methods.end(),
-                                    [&](const std::string& n) { return find_method(n) == &m; });
-    if (!wanted) continue;
-    for (const Sizes& sizes : variants(m, options)) ranker.try_one(m, sizes);
-  }
+  const auto is_wanted = [&](const Method& m) {
+    return options.methods.empty() ||
+           std::any_of(options.methods.begin(), options.methods.end(),
+                       [&](const std::string& n) { return find_method(n) == &m; });
+  };
+  for (const Method& m : methods())
+    if (is_wanted(m)) ranker.try_method(m);
+  for (const auto& [name, plan_for] : options.own) ranker.try_own(name, plan_for);
   return ranker.finish();
 }
 

@@ -2,6 +2,7 @@
 // `--pipeline choose` trains with its result.
 #pragma once
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct RankOptions {
   std::vector<int> micro_batches;    ///< per pipeline and step (M)
   std::vector<int> chunks;           ///< for methods that take chunks (V); empty: their default
   std::vector<std::string> methods;  ///< empty: all
+  /// the user's own methods among `methods`, as functions that return a plan for M micro-batches
+  std::map<std::string, std::function<Schedule(int micro_batches)>> own;
   /// also try methods that update within a step; they are other training algorithms
   bool asynchronous = false;
   double samples = 1;       ///< samples of a micro-batch; 0: batch / M
@@ -65,7 +68,7 @@ struct Ranking {
 /// Simulates every method with each M and V, with and without recompute. Chimera also runs with
 /// each number of pairs and each concatenation. Costs of a single stage apply to all P stages. They
 /// are redistributed (`recut`) if a method has several stages per worker. Throws InvalidArgument if
-/// `micro_batches` is empty or a method is unknown.
+/// `micro_batches` is empty or a method is unknown. Other errors of `own` are not caught.
 Ranking rank_methods(const RankOptions& options, const CostsOfMicros& costs);
 
 /// Returns a name such as "chimera M=8 doubling +recompute".

@@ -39,7 +39,7 @@ Fields fields(ChooseOptions& r) {
        {.name = "methods",
         .value = &r.rank.methods,
         .argument = "LIST",
-        .doc = "rank only these methods, such as 1f1b,chimera,zb-v"},
+        .doc = "rank only these methods, such as 1f1b,chimera,zb-v; MODULE:FUNCTION for your own"},
        {.name = "batch_size",
         .value = &r.batch_size,
         .argument = "S",
@@ -248,6 +248,16 @@ Ranking ranking_of(ChooseOptions& r) {
   rank.staleness = r.plan.staleness;
   if (rank.micro_batches.empty())
     rank.micro_batches = {rank.stages, 2 * rank.stages, 4 * rank.stages};
+  for (const std::string& name : rank.methods) {
+    if (!is_plan_function(name)) continue;
+    rank.own[name] = [plan = r.plan, name](int micro_batches) {
+      PlanOptions o = plan;
+      o.source = name;
+      o.sizes.micro_batches = micro_batches;
+      o.given.insert("micro_batches");
+      return plan_of(o);
+    };
+  }
   rank.limit_micros = r.plan.sizes.memory_limit;
   rank.limit_bytes = r.plan.sizes.memory_bytes;
   rank.sync = r.plan.sync;

@@ -1,5 +1,6 @@
 // Evaluation of options: the plan, its costs and its proof.
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 
 #include "base/error.h"
@@ -190,7 +191,26 @@ void check_bytes_known(const PlanOptions& o, const Costs& costs) {
           "--memory-limit in bytes needs --costs with activation_bytes or weight_bytes");
 }
 
+bool is_plan_function(const std::string& source) {
+  const auto is_name = [](const std::string& part) {
+    return !part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '_' || c == '.';
+    });
+  };
+  const std::size_t colon = source.find(':');
+  std::error_code ignored;
+  return colon != std::string::npos && is_name(source.substr(0, colon)) &&
+         is_name(source.substr(colon + 1)) && !std::filesystem::exists(source, ignored);
+}
+
 Schedule plan_of(const PlanOptions& o) {
+  if (is_plan_function(o.source)) {
+    require(o.plan_function != nullptr, "{}: give the function itself in place of its name",
+            o.source);
+    require(o.has("stages") && o.has("micro_batches"),
+            "{} needs --stages P and --micro-batches M, which the function takes", o.source);
+    return plan_from_text(o, o.plan_function(o.source, o.sizes.stages, o.sizes.micro_batches));
+  }
   const Method* method = find_method(o.source);
   std::error_code ignored;
   const bool file = method == nullptr && (o.source.find_first_of("./") != std::string::npos ||

@@ -2,6 +2,7 @@
 // the functions that evaluate them: the plan, its costs, and its simulation.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -37,11 +38,18 @@ struct CostOptions {
 /// Returns the options of costs.
 Fields fields(CostOptions& costs);
 
+/// Calls the user's function MODULE:FUNCTION with these sizes, and returns the text of its plan
+/// (CSV or JSON). Throws InvalidArgument if the function refuses the sizes, and Config if there is
+/// no such function.
+using PlanFunction =
+    std::function<std::string(const std::string& name, int stages, int micro_batches)>;
+
 /// The options of a plan. `given` holds the names of the options that were set.
 struct PlanOptions {
-  std::string source = {};  ///< a METHOD or a FILE
-  Sizes sizes = {};         ///< of a METHOD, and properties that a FILE doesn't contain
-  int replicas = 1;         ///< copies of the model in a FILE
+  std::string source = {};          ///< a METHOD, a FILE or MODULE:FUNCTION
+  PlanFunction plan_function = {};  ///< for MODULE:FUNCTION; empty: this interface has none
+  Sizes sizes = {};                 ///< of a METHOD, and properties that a FILE doesn't contain
+  int replicas = 1;                 ///< copies of the model in a FILE
   std::string version_rule = {};
   CostOptions costs = {};
   std::vector<double> speed = {};
@@ -71,8 +79,11 @@ Fields fields(PlanOptions& o);
 /// Checks rules between the options, for all interfaces. Throws InvalidArgument.
 void check_plan_options(const PlanOptions& o);
 
-/// Returns the plan of a METHOD or FILE, with recompute if requested. The plan is not lowered
-/// unless the FILE is. Throws InvalidArgument, Config, Io.
+/// Returns true for a source of the form MODULE:FUNCTION that is not an existing file.
+bool is_plan_function(const std::string& source);
+
+/// Returns the plan of a METHOD, FILE or MODULE:FUNCTION, with recompute if requested. The plan is
+/// not lowered unless the FILE is. Throws InvalidArgument, Config, Io.
 Schedule plan_of(const PlanOptions& o);
 
 /// As above, for a text in CSV or JSON. `o.source` names it in error texts.

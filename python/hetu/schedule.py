@@ -51,7 +51,11 @@ def methods() -> list[dict[str, Any]]:
 @placed(_words)
 def from_rows(rows: Rows, **options: Any) -> Schedule:
     """Returns a plan from action strings such as 2F0, 2B0, 2I0, 2W0: a row per worker, in order of execution."""
-    return _hetu.plan_from_text("".join(",".join(row) + "\n" for row in rows), "rows", options)
+    return _hetu.plan_from_text(_csv(rows), "rows", options)
+
+
+def _csv(rows: Rows) -> str:
+    return "".join(",".join(row) + "\n" for row in rows)
 
 
 @placed(_words)
@@ -65,14 +69,25 @@ def _by_function(function: Callable[..., Rows | Schedule], options: dict[str, An
     for name in ("stages", "micro_batches"):
         if name not in options:
             raise ValueError(f"a plan from a function needs {name}=")
+    made = _called(function, options["stages"], options["micro_batches"])
+    return made if isinstance(made, _hetu.Schedule) else from_rows(made, **options)
+
+
+def _called(function: Callable[..., Rows | Schedule], stages: int, micro_batches: int) -> Rows | Schedule:
     check_takes("pipeline: the function", function, "stages", "micro_batches")
-    made = function(options["stages"], options["micro_batches"])
+    made = function(stages, micro_batches)
     if isinstance(made, _hetu.Schedule):
         return made
     if not isinstance(made, Sequence) or not all(isinstance(row, Sequence) for row in made):
         raise ValueError(f"pipeline: the function returned {made!r}; expected a list of actions, such as '0F0', for each "
                          "worker")
-    return from_rows(made, **options)
+    return made
+
+
+def text_of(function: Callable[..., Rows | Schedule], stages: int, micro_batches: int) -> str:
+    """Returns the plan of a user's function as the text of a file: CSV if it returns rows, and JSON if it returns a plan."""
+    made = _called(function, stages, micro_batches)
+    return made.json() if isinstance(made, _hetu.Schedule) else _csv(made)
 
 
 @placed(_words)
@@ -82,15 +97,19 @@ def named(pipeline: str | os.PathLike[str] | Callable[..., Rows | Schedule], **o
     except for a file."""
     if isinstance(pipeline, os.PathLike) or (isinstance(pipeline, str) and is_file(pipeline)):
         return read(pipeline, **options)
-    function = _function(pipeline) if isinstance(pipeline, str) and is_function(pipeline) else pipeline
+    function = function_named(pipeline) if isinstance(pipeline, str) and is_function(pipeline) else pipeline
     return generate(function, **options)
 
 
 @placed(_words)
 def choose(**options: Any) -> dict[str, Any]:
     """Returns the JSON result of `hetu choose` with these options: `ranked`, the fastest method first, and `refused`.
-    Options with several values, such as micro_batches or methods, take sequences."""
-    ranking: dict[str, Any] = json.loads(_hetu.choose(options))
+    Options with several values, such as micro_batches or methods, take sequences. An entry of methods may be
+    module:function."""
+    methods = options.get("methods") or ()
+    own = {name: function_named(name) for name in ([methods] if isinstance(methods, str) else methods) if is_function(name)}
+    ranking: dict[str, Any] = json.loads(_hetu.choose(
+        options, lambda name, stages, micro_batches: text_of(own[name], stages, micro_batches)))
     return ranking
 
 
@@ -128,7 +147,7 @@ def is_function(pipeline: str) -> bool:
     return ":" in pipeline
 
 
-def _function(name: str) -> Callable[..., Rows | Schedule]:
+def function_named(name: str) -> Callable[..., Rows | Schedule]:
     """Returns the function of `module:function`. Modules in the working folder are found too."""
     module, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:

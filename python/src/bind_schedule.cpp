@@ -217,13 +217,23 @@ void bind_schedule(nb::module_& m) {
       "Returns the JSON of `hetu simulate`, and on request the predicted events as dicts.");
   m.def(
       "choose",
-      [](const nb::dict& options) {
+      [](const nb::dict& options, const nb::object& plan_function) {
         ChooseOptions o;
+        o.plan.plan_function = [&](const std::string& name, int stages, int micro_batches) {
+          try {
+            return nb::cast<std::string>(plan_function(name, stages, micro_batches));
+          } catch (const nb::python_error& error) {
+            if (!error.matches(PyExc_ValueError)) throw;
+            fail(Code::InvalidArgument, "{}: {}", name, nb::str(error.value()).c_str());
+          }
+        };
         set_fields(fields(o), options);
         o.format = "json";
         return choice_of(o);
       },
-      nb::arg("options"), "Returns the JSON of `hetu choose` with these options.");
+      nb::arg("options"), nb::arg("plan_function"),
+      "Returns the JSON of `hetu choose` with these options. `plan_function` takes "
+      "module:function, stages and micro_batches, and returns the text of a plan.");
   m.def("block_times", &block_times, nb::arg("path"),
         "Returns the times of a forward and a backward of each block of a model, from a file of "
         "costs or a trace.");
