@@ -1,5 +1,6 @@
 // `hetu checkpoint`: shows, compares, exports and imports checkpoints.
 #include "base/error.h"
+#include "base/progress_line.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "executor/state/checkpoint_report.h"
@@ -54,6 +55,7 @@ Request parse(const Arguments& arguments) {
 int checkpoint_command(const Arguments& arguments) {
   if (wants_help(arguments)) return put(kHelp, ""), 0;
   const Request r = parse(arguments);
+  const ProgressLine progress("hetu checkpoint " + r.action, "tensors");
   if (r.action == "show") {
     put(describe_checkpoint(r.paths[0]), "");
   } else if (r.action == "diff") {
@@ -62,7 +64,7 @@ int checkpoint_command(const Arguments& arguments) {
     return all_equal(found) ? 0 : 1;
   } else if (r.action == "export") {
     output_format("", r.output, {{"safetensors", {".safetensors"}}});
-    const int tensors = export_weights(r.paths[0], r.output);
+    const int tensors = export_weights(r.paths[0], r.output, progress);
     put(fmt::format("{}: {} tensors\n", r.output, tensors), "");
   } else {
     const Imported made = import_weights(r.paths[0], r.output);

@@ -1,10 +1,11 @@
 // `hetu choose`: ranks every method under given costs, the fastest first.
 
 #include "base/error.h"
+#include "base/progress_line.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/plan_function.h"
 #include "pipeline/options/choose_options.h"
+#include "cli/plan_function.h"
 #include "pipeline/options/output_format.h"
 
 namespace hetu::cli {
@@ -37,7 +38,11 @@ int choose_command(const Arguments& arguments) {
   const std::vector<std::string> rest = parse_options(arguments, options_of(fields(o)));
   require(rest.empty(), "takes options only, got '{}'", rest.empty() ? "" : rest[0]);
   o.format = output_format(o.format, o.plan.output, {{"text", {".txt"}}, {"json", {".json"}}});
-  put(choice_of(o), o.plan.output);
+  const ProgressLine progress("hetu choose", "plans");
+  o.rank.progress = progress;
+  const std::string text = choice_of(o);
+  progress.close();
+  put(text, o.plan.output);
   return 0;
 }
 

@@ -1,15 +1,13 @@
 // `hetu data check`: reads a data set once and reports its contents and problems. The kind of data
 // set follows from the files in the folder.
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "base/error.h"
 #include "base/machine_cores.h"
+#include "base/progress_line.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "datasets/bert_hdf5.h"
@@ -23,29 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A progress bar. A terminal shows it in place; elsewhere one line appears every ten seconds.
-class Progress {
- public:
-  explicit Progress(const char* unit) : unit_(unit) {}
-
-  void operator()(std::int64_t done, std::int64_t all) {
-    using std::chrono::steady_clock;
-    const bool terminal = ::isatty(STDERR_FILENO) != 0;
-    const auto pause = terminal ? std::chrono::milliseconds(100) : std::chrono::seconds(10);
-    if (steady_clock::now() - last_ < pause && !(terminal && done == all)) return;
-    last_ = steady_clock::now();
-    constexpr std::int64_t kWidth = 30;
-    const auto full = static_cast<std::size_t>(all == 0 ? kWidth : kWidth * done / all);
-    const std::string bar = std::string(full, '#') + std::string(kWidth - full, '.');
-    std::fprintf(stderr, "%s[%s] %lld of %lld %s%s", terminal ? "\r" : "", bar.c_str(),
-                 static_cast<long long>(done), static_cast<long long>(all), unit_,
-                 terminal && done < all ? "" : "\n");
-  }
-
- private:
-  const char* unit_;
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
+ProgressLine progress_of(const char* unit) { return {"hetu data check", unit}; }
 
 // is_folder and is_file return false for a path that cannot be examined. Reading it later reports
 // the reason.
@@ -70,7 +46,7 @@ double percent(std::int64_t part, std::int64_t whole) {
 }
 
 Report check_bert(const std::string& folder) {
-  const BertCheck r = check_bert_hdf5(folder, Progress("shards"));
+  const BertCheck r = check_bert_hdf5(folder, progress_of("shards"));
   return {fmt::format(
               "{}: {} training shards ({} other HDF5 files ignored), {} rows of {} tokens, at most "
               "{} masked\n"
@@ -92,7 +68,7 @@ std::string text_of(const std::string& what, const ImageCheck& r) {
 }
 
 ImageCheck check_folder(const std::string& folder, int threads, Report& report) {
-  ImageCheck r = check_image_folder(folder, threads, Progress("images"));
+  ImageCheck r = check_image_folder(folder, threads, progress_of("images"));
   report.text += text_of(folder, r);
   report.problems.insert(report.problems.end(), r.problems.begin(), r.problems.end());
   const auto left = r.unreadable - static_cast<std::int64_t>(r.problems.size());
@@ -194,7 +170,7 @@ bool holds_clicks(const std::string& folder) {
 Report check_clicks(const std::vector<std::string>& paths) {
   Report report;
   for (const std::string& path : paths) {
-    const CriteoCheck r = check_criteo(path, Progress("files"));
+    const CriteoCheck r = check_criteo(path, progress_of("files"));
     const std::int64_t good = r.rows - r.bad_rows;
     report.text += fmt::format(
         "{}: click logs, {} files, {} rows, {} of them bad; {:.2f} % clicked, {:.1f} % of the "
@@ -213,7 +189,7 @@ Report check_text(BertTextOptions text) {
             "{} is read as text, but there is no vocab.txt in its folder; give --vocab FILE",
             text.path);
   }
-  const BertTextCheck r = check_bert_text(text, Progress("sentences"));
+  const BertTextCheck r = check_bert_text(text, progress_of("sentences"));
   return {fmt::format("{}: text, {:.1f} MB, {} sentences in {} documents, {} rows of {} tokens\n"
                       "{} tokens, {:.1f} per sentence, {:.2f} % of them not in the vocabulary\n",
                       text.path, static_cast<double>(r.bytes) / 1e6, r.sentences, r.documents,

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/natural_order.h"
+#include "base/progress_line.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "pipeline/fill/timeline_file.h"
@@ -89,7 +90,11 @@ int fill_command(const Arguments& arguments) {
   output_format("", request.save_path, {{"json", {".json"}}, {"pickle", {".pickle", ".pkl"}}},
                 "--save_path");
   std::vector<NodeTimeline> nodes;
-  for (const std::string& path : paths) nodes.push_back(read_timeline(path));
+  const ProgressLine progress("hetu fill", "timelines");
+  for (const std::string& path : paths) {
+    progress(static_cast<std::int64_t>(nodes.size()), static_cast<std::int64_t>(paths.size()));
+    nodes.push_back(read_timeline(path));
+  }
   const std::vector<FilledNode> filled = fill_bubbles(nodes, request.options);
   if (!request.save_path.empty()) write_orders(request.save_path, filled);
   std::string text;
@@ -98,6 +103,7 @@ int fill_command(const Arguments& arguments) {
                         filled[i].iterations, 100 * filled[i].usage());
     if (request.workloads) text += workloads(filled[i]);
   }
+  progress.close();
   put(text, "");
   return 0;
 }

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/progress_line.h"
 #include "cli/command.h"
 #include "cli/plan_command.h"
 #include "config/env.h"
@@ -176,9 +177,13 @@ int rehearse_command(const Arguments& arguments) {
     std::this_thread::sleep_for(std::chrono::seconds(1));
     return exit_status(e.code() == Code::Io ? Code::Config : e.code());
   }
+  const ProgressLine progress("hetu rehearse", "steps", env().worker != 0);
+  p.pace.progress = progress;
   if (env().workers == 1) {
-    print(p, rehearse_in_threads(p.lowered, p.costs, p.pace, p.own.repeat, link_options(),
-                                 p.groups ? &*p.groups : nullptr));
+    const Rehearsal result = rehearse_in_threads(p.lowered, p.costs, p.pace, p.own.repeat,
+                                                 link_options(), p.groups ? &*p.groups : nullptr);
+    progress.close();
+    print(p, result);
     return 0;
   }
   const auto transport = open_links();
@@ -188,8 +193,10 @@ int rehearse_command(const Arguments& arguments) {
     }};
     const Rehearsal result = rehearse(p.lowered, p.costs, p.pace, p.own.repeat, *transport,
                                       {p.groups ? &*p.groups : nullptr, &servers});
+    progress.close();
     if (transport->worker() == 0) print(p, result);
   } catch (const Error& e) {
+    progress.close();
     transport->abort(exit_status(e.code()), e.what());
   }
   return 0;

@@ -314,6 +314,7 @@ Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const 
   Rehearser rehearser(plan, costs, pace, transport, averager, at.servers);
   std::vector<MeasuredStep> steps;
   for (int r = 1; r <= repeat; ++r) {
+    if (pace.progress && transport.worker() == 0) pace.progress(r, repeat + 1);
     steps.push_back(rehearser.run(r));
     result.step_times.push_back(steps.back().step_time);
   }

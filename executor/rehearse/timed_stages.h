@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/progress_line.h"
 #include "executor/compile/row.h"
 #include "executor/device/device.h"
 #include "executor/stage/stages.h"
@@ -26,6 +27,7 @@ struct Pace {
   int servers = 1;                   ///< number of servers that share each stage's weights
   /// Jitter, pauses and slow workers, by the same random rule as in the simulator.
   Stragglers stragglers;
+  ReportProgress progress;  ///< receives the steps of worker 0; may be empty
 };
 
 /// The stages of one rehearsed worker. An instruction ends at its start plus its duration. The

@@ -183,13 +183,18 @@ std::vector<float> WeightReader::read(const Entry& entry) const {
   return out;
 }
 
-int export_weights(const std::string& folder, const std::string& path) {
+int export_weights(const std::string& folder, const std::string& path,
+                   const ReportProgress& progress) {
   const Manifest manifest = read_manifest(folder);
+  const std::int64_t weights =
+      std::count_if(manifest.tensors.begin(), manifest.tensors.end(),
+                    [](const CheckpointTensor& t) { return t.state.empty(); });
   std::vector<std::vector<float>> data;
   std::list<std::int64_t> counts;  // a list, so that addresses stay valid
   std::vector<TensorSource> sources;
   for (const CheckpointTensor& t : manifest.tensors) {
     if (!t.state.empty()) continue;
+    if (progress) progress(static_cast<std::int64_t>(data.size()), weights);
     data.emplace_back(static_cast<std::size_t>(element_count(t.shape)));
     read_tensor(manifest, t, data.back().data());
     sources.push_back({t.name, DType::Float32, t.shape, data.back().data()});

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/progress_line.h"
 #include "executor/state/safetensors.h"
 
 namespace hetu {
@@ -56,8 +57,10 @@ struct Imported {
 /// Writes the weights of the newest checkpoint in `folder` to one file, as a temporary file that is
 /// renamed. Tensors are float32, except the counts of batch norms (*.num_batches_tracked), which
 /// are int64. The bias of the decoder is written under both of its names; a tied decoder has no
-/// tensor of its own. Returns the number of tensors written. Throws Io.
-int export_weights(const std::string& folder, const std::string& path);
+/// tensor of its own. `progress` receives the number of tensors. Returns the number of tensors
+/// written. Throws Io.
+int export_weights(const std::string& folder, const std::string& path,
+                   const ReportProgress& progress = {});
 
 /// Makes a checkpoint of step 0 in `folder` from a file, an index or a folder. It holds only
 /// weights, so optimizer states start at zero when it is loaded. Accepts what WeightReader accepts,

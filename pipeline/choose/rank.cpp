@@ -77,6 +77,7 @@ class Ranker {
 
   void try_method(const Method& m) {
     for (const Sizes& sizes : variants(m, o_)) {
+      count();
       try_one(m.name, sizes, sizes.stages * sizes.chunks, [&](const Costs& costs) {
         Sizes with_costs = sizes;
         with_costs.costs = &costs;
@@ -98,6 +99,7 @@ class Ranker {
         sizes.chunks = model_stages(plan) / o_.stages;
         for (const bool recompute : {false, true}) {
           sizes.with_recompute = recompute;
+          count();
           try_one(name, sizes, model_stages(plan), [&](const Costs&) { return plan; });
         }
       } catch (const Error& e) {
@@ -107,6 +109,8 @@ class Ranker {
       }
     }
   }
+
+  void expect(std::size_t plans) { expected_ += static_cast<std::int64_t>(plans); }
 
   Ranking finish() {
     result_.recompute_guessed = guessed_;
@@ -122,6 +126,11 @@ class Ranker {
   }
 
  private:
+  // Reports the number of plans that are done.
+  void count() {
+    if (o_.progress) o_.progress(counted_++, expected_);
+  }
+
   using PlanForCosts = std::function<Schedule(const Costs&)>;
 
   void try_one(const std::string& name, const Sizes& sizes, int model_stages,
@@ -185,6 +194,7 @@ class Ranker {
   const RankOptions& o_;
   const CostsOfMicros& costs_;
   bool guessed_ = false;
+  std::int64_t counted_ = 0, expected_ = 0;
   Ranking result_;
 };
 
@@ -202,6 +212,9 @@ Ranking rank_methods(const RankOptions& options, const CostsOfMicros& costs) {
            std::any_of(options.methods.begin(), options.methods.end(),
                        [&](const std::string& n) { return find_method(n) == &m; });
   };
+  for (const Method& m : methods())
+    if (is_wanted(m)) ranker.expect(variants(m, options).size());
+  ranker.expect(2 * options.own.size() * options.micro_batches.size());
   for (const Method& m : methods())
     if (is_wanted(m)) ranker.try_method(m);
   for (const auto& [name, plan_for] : options.own) ranker.try_own(name, plan_for);

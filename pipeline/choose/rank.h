@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/progress_line.h"
 #include "pipeline/cost/cost.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/lower/lower.h"
@@ -31,6 +32,7 @@ struct RankOptions {
   double limit_bytes = 0;   ///< most bytes per worker; 0: no limit
   SyncPlace sync = kSyncPlace;
   SimulateOptions run;
+  ReportProgress progress;  ///< receives the number of plans; may be empty
 };
 
 /// Returns the costs of a micro-batch if a step has `micro_batches`. May throw InvalidArgument if

@@ -51,8 +51,11 @@ class Searcher {
                      [](const Configuration& a, const Configuration& b) {
                        return a.closed.step < b.closed.step;
                      });
-    for (int i = 0; i < std::min<int>(o_.simulated, static_cast<int>(result_.found.size())); ++i)
+    const int simulated = std::min<int>(o_.simulated, static_cast<int>(result_.found.size()));
+    for (int i = 0; i < simulated; ++i) {
+      if (o_.progress) o_.progress(i, simulated);
       simulate_one(result_.found[i]);
+    }
     for (const auto& [why, count] : excluded_) result_.excluded.push_back({why, count});
     return std::move(result_);
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/progress_line.h"
 #include "pipeline/choose/closed_model.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"
@@ -22,6 +23,7 @@ struct SearchOptions {
   int simulated = 10;                ///< number of leading configurations that are simulated
   SyncPlace sync = kSyncPlace;
   SimulateOptions run;
+  ReportProgress progress;  ///< receives the number of simulations; may be empty
 };
 
 /// Returns the costs of `stages` stages and micro-batches of `micro_batch_size` samples. May throw

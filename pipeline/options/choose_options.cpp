@@ -215,6 +215,7 @@ Search search_of(ChooseOptions& r) {
   search.simulated = r.top;
   search.sync = r.plan.sync;
   search.run = r.plan.run;
+  search.progress = r.rank.progress;
   // An error in a file is reported once, not for each grid.
   if (r.blocks == 0) check_bytes_known(r.plan, costs_of_grid(r, 1, 1));
   Search found = search_configurations(search, [&](int stages, int samples) {

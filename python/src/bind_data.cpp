@@ -10,6 +10,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/progress_line.h"
 #include "datasets/bert_hdf5.h"
 #include "datasets/cifar.h"
 #include "datasets/criteo.h"
@@ -209,9 +210,21 @@ void bind_criteo(nb::module_& m) {
         });
 }
 
+void bind_progress(nb::module_& m) {
+  nb::class_<ProgressLine>(m, "ProgressLine",
+                           "The progress of a long command, as a line on standard error.")
+      .def(nb::init<std::string, std::string>(), nb::arg("command"), nb::arg("unit"))
+      .def("__call__", &ProgressLine::operator(), nb::arg("done"), nb::arg("all"),
+           "Sets the progress; 0 stands for an unknown number.")
+      .def("close", &ProgressLine::close, "Removes the line.")
+      .def("__enter__", [](const nb::object& self) { return self; })
+      .def("__exit__", [](const ProgressLine& line, const nb::args&) { line.close(); });
+}
+
 }  // namespace
 
 void bind_data(nb::module_& m) {
+  bind_progress(m);
   bind_images(m);
   bind_criteo(m);
   nb::class_<LoaderOptions>(m, "LoaderOptions")

@@ -21,7 +21,7 @@ void bind_schedule(nanobind::module_& m);
 /// Binds options: option_tables, option_fields, check_options.
 void bind_options(nanobind::module_& m);
 
-/// Binds data: Loader, bert_loader, stream_loader.
+/// Binds data: Loader, bert_loader, stream_loader, and ProgressLine.
 void bind_data(nanobind::module_& m);
 
 /// Binds text: WordPiece, bert_text_loader, count_words.

@@ -166,12 +166,14 @@ def typical(times: list[float]) -> float:
     return sum(counted) / len(counted)
 
 
-def rows_of(shape: Shape, given: argparse.Namespace) -> list[dict[str, float]]:
+def rows_of(shape: Shape, given: argparse.Namespace, progress: _hetu.ProgressLine) -> list[dict[str, float]]:
     """Returns a row per batch size."""
     inverse_runs = given.inverse_runs or given.runs
     inversion, precondition = _hetu.time_inverses(shape.layers, min(given.warm_up, inverse_runs), inverse_runs)
-    rows, size = [], 1
+    rows: list[dict[str, float]] = []
+    size = 1
     while size <= given.largest:
+        progress(len(rows), given.largest.bit_length())
         forward, backward = block_times(shape, size, given.warm_up, given.runs, given.threads)
         factors = _hetu.time_factors(shape.layers, size * shape.length, given.warm_up, given.runs)
         weights, kept, working = block_bytes(shape, size)
@@ -179,7 +181,6 @@ def rows_of(shape: Shape, given: argparse.Namespace) -> list[dict[str, float]]:
         values = (size, forward, backward, typical(factors), typical(inversion), typical(precondition),
                   *(count / MIB for count in memory))
         rows.append(dict(zip(COLUMNS, values, strict=True)))
-        print("  ".join(f"{name} {value:.5g}" for name, value in rows[-1].items()), file=sys.stderr, flush=True)
         size *= 2
     return rows
 
@@ -222,7 +223,8 @@ def main(arguments: list[str] | None = None) -> int:
     with one_line_errors("hetu profile-blocks"):
         if given.threads:
             os.environ["OMP_NUM_THREADS"] = str(given.threads)
-        text = table(rows_of(shape_of(given.model, given.sequence_length), given))
+        with _hetu.ProgressLine("hetu profile-blocks", "batch sizes") as progress:
+            text = table(rows_of(shape_of(given.model, given.sequence_length), given, progress))
         if given.output is None:
             print(text, end="")
         else:

@@ -240,7 +240,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command for --kind bert and returns its exit status."""
     folder, options = parse(arguments)
     try:
-        line = make_sample(folder, options)
+        from hetu import _hetu  # imported late, so that --help needs no compiled part
+
+        with _hetu.ProgressLine("hetu data sample", ""):
+            line = make_sample(folder, options)
     except ImportError as error:
         print(f"hetu data sample: {error}; pip install h5py numpy", file=sys.stderr)
         return 3

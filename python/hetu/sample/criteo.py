@@ -122,7 +122,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     folder, options = parse(arguments)
     try:
-        line = make_clicks(folder, options)
+        from hetu import _hetu  # imported late, so that --help needs no compiled part
+
+        with _hetu.ProgressLine("hetu data sample", ""):
+            line = make_clicks(folder, options)
     except ImportError as error:
         print(f"hetu data sample: {error}", file=sys.stderr)
         return 3

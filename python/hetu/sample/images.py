@@ -53,7 +53,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     given = parse(arguments)
     try:
-        line = make_images(given.folder, given)
+        from hetu import _hetu  # imported late, so that --help needs no compiled part
+
+        with _hetu.ProgressLine("hetu data sample", ""):
+            line = make_images(given.folder, given)
     except (ImportError, NotImplementedError) as error:
         print(f"hetu data sample: {error}", file=sys.stderr)
         return 3

@@ -11,11 +11,10 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hetu import one_line_errors
+from hetu import _hetu, one_line_errors
 from hetu.sample.folder import made_whole, refuse_used
 from hetu.sample.vocabulary import add_text_options
 from hetu.text import BertText
@@ -57,9 +56,9 @@ class Shards:
             file.close()
 
 
-def write(folder: Path, data: BertText, passes: int, count: int) -> int:
+def write(folder: Path, data: BertText, passes: int, count: int, progress: _hetu.ProgressLine) -> int:
     """Writes all rows of `passes` epochs. Returns their number."""
-    shards, done, said = Shards(folder, count, data), 0, time.monotonic()
+    shards, done = Shards(folder, count, data), 0
     for epoch in range(passes):
         loader = data.once().loader(1, 0, list(TYPES))
         loader.seek(loader.position() | {"epoch": epoch})
@@ -67,9 +66,7 @@ def write(folder: Path, data: BertText, passes: int, count: int) -> int:
             rows = loader.next()
             shards.add(rows)
             done += len(rows["input_ids"])
-            if time.monotonic() - said > 5:
-                said = time.monotonic()
-                print(f"{done} of {passes * len(data)} rows", file=sys.stderr, flush=True)
+            progress(done, passes * len(data))
     shards.close()
     return done
 
@@ -96,12 +93,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     given = parse(arguments)
     with one_line_errors("hetu data prepare"):
+        progress = _hetu.ProgressLine("hetu data prepare", "rows")
         data = BertText(str(given.text), given.vocab, ROWS_AT_ONCE, given.sequence_length, seed=given.seed,
                         lower_case=not given.cased, encoding=given.encoding, corpus_lines=given.corpus_lines)
         with made_whole(given.output.absolute()) as made:
             pieces = -(-len(data) // ROWS_AT_ONCE) * given.passes
-            rows = write(made, data, given.passes, min(given.shards, pieces))
+            rows = write(made, data, given.passes, min(given.shards, pieces), progress)
             shutil.copyfile(given.vocab, made / "vocab.txt")
+        progress.close()
         print(f"{given.output}: {rows} rows of {given.sequence_length} tokens, at most {data.fields[-1][2][0]} masked, "
               f"{data.vocabulary_size} words in the vocabulary")
     return 0
