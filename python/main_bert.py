@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Pre-trains BERT on plain text with the flags, defaults and lines of Chimera's and PipeFisher's main_bert.py.
 
-    heturun -w 4 python3 python/main_bert.py --corpus_path wikipedia.segmented.nltk.txt --vocab_path vocab.txt \\
-            --do_lower_case --bert_config_path config/models/bert_config_bert-base-uncased.json --num_stages 4 \\
+    heturun -w 4 python3 python/main_bert.py --corpus_path wikipedia.segmented.nltk.txt \\
+            --vocab_path vocab.txt --do_lower_case \\
+            --bert_config_path config/models/bert_config_bert-base-uncased.json --num_stages 4 \\
             --pipeline_method chimera --num_optimization_steps 1000
 
 The workers of a replica hold the stages. The job has as many replicas as its number of workers allows. A step has

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Pre-trains BERT by data parallelism on plain text with the flags, defaults and lines of PipeFisher's main_bert_simple.py.
 
-    heturun -w 4 python3 python/main_bert_simple.py --corpus_path wikipedia.segmented.nltk.txt --vocab_path vocab.txt \\
-            --do_lower_case --bert_config_path config/models/bert_config_bert-base-uncased.json --batch_size 128 \\
+    heturun -w 4 python3 python/main_bert_simple.py --corpus_path wikipedia.segmented.nltk.txt \\
+            --vocab_path vocab.txt --do_lower_case \\
+            --bert_config_path config/models/bert_config_bert-base-uncased.json --batch_size 128 \\
             --num_optimization_steps 1000
 
 --batch_size is the number of samples per step of all workers together. Each worker computes an equal share of them, in

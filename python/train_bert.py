@@ -2,8 +2,9 @@
 """Pre-trains BERT (masked language model + next sentence) on HDF5 shards, or on plain text: one sentence per line, a blank
 line between documents.
 
-    heturun -c config/local.yml python3 python/train_bert.py --data build/sample/bert --model tiny --devices pipe_2_2 \\
-            --pipeline 1f1b --batch-size 32 --micro-batches 4 --learning-rate 1e-3 --warmup-steps 20 --steps 200
+    heturun -c config/local.yml python3 python/train_bert.py --data build/sample/bert --model tiny \\
+            --devices pipe_2_2 --pipeline 1f1b --batch-size 32 --micro-batches 4 \\
+            --learning-rate 1e-3 --warmup-steps 20 --steps 200
 
     python3 python/train_bert.py --data corpus.txt --vocab vocab.txt --model tiny --steps 200 …
 
@@ -35,7 +36,7 @@ HEADS = ("cls.", "pooler.")  # weights with these in their names have no K-FAC f
 def options() -> training.Parser:
     parser = training.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.set_defaults(batch_size=64, learning_rate=1e-4, optimizer="adamw", weight_decay=0.01)
-    add = parser.add_argument
+    add = parser.add_argument_group("model and data").add_argument
     add("--data", default="~/.cache/hetu/datasets/wikicorpus_en", help="folder of shards, or a text (default %(default)s)")
     add("--eval-data", metavar="PATH", help="shards or text for an evaluation after each epoch (default: none)")
     add("--vocab", metavar="FILE", help="WordPiece tokens for a text, one per line (default: vocab.txt beside it)")

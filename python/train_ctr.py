@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Trains Wide & Deep or DLRM on click logs in Criteo's format, and evaluates it after each epoch: loss and AUC.
 
-    heturun -c config/local.yml python3 python/train_ctr.py --data build/sample/criteo --hash-size 1000 --devices pipe_2_2 \\
-            --pipeline gpipe --batch-size 256 --micro-batches 4 --epochs 2
+    heturun -c config/local.yml python3 python/train_ctr.py --data build/sample/criteo \\
+            --hash-size 1000 --devices pipe_2_2 --pipeline gpipe --batch-size 256 \\
+            --micro-batches 4 --epochs 2
 
 Without heturun it trains in one process with one stage. The model is cut between blocks: the tables, each hidden layer, the
 output.
@@ -31,7 +32,7 @@ def sizes(text: str) -> tuple[int, ...]:
 def options() -> training.Parser:
     parser = training.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.set_defaults(batch_size=256, learning_rate=0.02, optimizer="adagrad", weight_decay=0.0, epochs=1)
-    add = parser.add_argument
+    add = parser.add_argument_group("model and data").add_argument
     add("--data", required=True, metavar="PATH",
         help="a file of click logs, a folder of day files, or a folder that contains train and val")
     add("--eval-data", metavar="PATH",

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Trains a next-token model (GPT-2, Llama or one of its relatives) on text: its bytes, or the tokens of a vocabulary.
 
-    heturun -w 4 python3 python/train_gpt.py --data TEXT --model tiny --devices pipe_2_2 --pipeline 1f1b --batch-size 16 \\
-            --micro-batches 4 --learning-rate 1e-3 --warmup-steps 20 --steps 200
+    heturun -w 4 python3 python/train_gpt.py --data TEXT --model tiny --devices pipe_2_2 \\
+            --pipeline 1f1b --batch-size 16 --micro-batches 4 --learning-rate 1e-3 \\
+            --warmup-steps 20 --steps 200
 
 Without heturun it trains in one process with one stage. TEXT is a file, or a folder whose *.txt files are read. The model
 is cut between blocks: the embeddings, each layer, the head.
@@ -26,7 +27,7 @@ FAMILIES: dict[str, Any] = {"gpt": ht.models.Gpt, "llama": ht.models.Llama}
 def options() -> training.Parser:
     parser = training.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.set_defaults(batch_size=16, learning_rate=3e-4, optimizer="adamw", weight_decay=0.1, epochs=1)
-    add = parser.add_argument
+    add = parser.add_argument_group("model and data").add_argument
     add("--data", required=True, metavar="TEXT", help="a text file, or a folder of *.txt")
     add("--eval-data", metavar="TEXT", help="text for an evaluation after each epoch (default: none)")
     add("--vocabulary", metavar="FILE", help="a tokenizer.json, read by Hugging Face's tokenizers (default: bytes)")

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Trains a ResNet on CIFAR-100 or on folders of images, and evaluates it after each epoch (with --no-drain, at the end).
 
-    heturun -c config/local.yml python3 python/train_resnet.py --data build/sample/images --dataset imagenet --size 64 \\
-            --model resnet18 --devices pipe_2_2 --pipeline 1f1b --batch-size 32 --micro-batches 4 --epochs 5
+    heturun -c config/local.yml python3 python/train_resnet.py --data build/sample/images \\
+            --dataset imagenet --size 64 --model resnet18 --devices pipe_2_2 --pipeline 1f1b \\
+            --batch-size 32 --micro-batches 4 --epochs 5
 
 Without heturun it trains in one process with one stage.
 """
@@ -25,7 +26,7 @@ RATES = {"cifar100": {"epochs": 60, "gamma": 0.1}, "imagenet": {"epochs": 30, "g
 def options() -> training.Parser:
     parser = training.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.set_defaults(batch_size=128, learning_rate=0.1, optimizer="momentum", weight_decay=5e-4)
-    add = parser.add_argument
+    add = parser.add_argument_group("model and data").add_argument
     add("--dataset", default="cifar100", choices=["cifar100", "imagenet"],
         help="imagenet: any folders with a sub-folder per class (default %(default)s)")
     add("--model", default="resnet18", choices=list(CONFIGS), help="default %(default)s")

@@ -34,7 +34,7 @@ def _of_stragglers() -> list[options.Field]:
     return [options.table("stragglers")[name] for name in ("hetero", "slow")]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: options.Flags) -> None:
     """Adds the scripts' flags for pipelines that average weights, and for stragglers."""
     add = parser.add_argument
     add("--preduce", action="store_true", help="partial reduce: pipelines average weights in groups, as they become ready")

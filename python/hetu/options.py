@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu
 
+Flags = argparse.ArgumentParser | argparse._ArgumentGroup  # what takes flags
 KINDS: dict[str, Any] = {"whole number": int, "number": float, "text": str}
 
 
@@ -75,7 +76,7 @@ def check(name: str, values: dict[str, Any]) -> None:
     _hetu.check_options(name, values)
 
 
-def _flag(parser: argparse.ArgumentParser, field: Field, untold: bool) -> None:
+def _flag(parser: Flags, field: Field, untold: bool) -> None:
     doc = field.doc.replace("%", "%%")
     if field.type == "flag":
         flag, doc = (f"--no-{field.flag[2:]}", field.negated) if field.negated else (field.flag, doc)
@@ -93,7 +94,7 @@ def _flag(parser: argparse.ArgumentParser, field: Field, untold: bool) -> None:
     )
 
 
-def add_flags(parser: argparse.ArgumentParser, fields: Iterable[Field], untold: Iterable[str] = ()) -> None:
+def add_flags(parser: Flags, fields: Iterable[Field], untold: Iterable[str] = ()) -> None:
     """Adds a flag for each field. A default that the script has set before (parser.set_defaults) stays. The default is None
     (not given) for a field in `untold`, and for one whose default is described in words (otherwise). Keys of one KEY=VALUE
     text share a flag."""

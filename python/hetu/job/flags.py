@@ -8,17 +8,26 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hetu import files
+from hetu.command_parser import CommandParser
 from hetu.place import path_of
 
 
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that raises ValueError, because every worker parses and only one should print. A script that calls
+class Parser(CommandParser):
+    """A CommandParser that raises ValueError, because every worker parses and only one should print. A script that calls
     add_config() last has --config."""
 
     has_config = False
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; --help lists the options")
+        message = self.with_suggestion(message)
+        raise ValueError(f"{message}{'' if message.endswith('?') else ';'} --help lists the options")
+
+    def format_help(self) -> str:
+        """Returns the help, with a short usage: the groups below list the options."""
+        required = [f"{action.option_strings[0]} {action.metavar or action.dest.upper()}" for action in self._actions
+                    if action.required]
+        self.usage = " ".join(["%(prog)s", *required, "[options]"])
+        return super().format_help()
 
     def also(self, flag: str, other: str) -> None:
         """Gives `flag` a second name, which --help does not show."""

@@ -4,6 +4,7 @@ rejected with the reason."""
 from __future__ import annotations
 
 import argparse
+import textwrap
 from typing import Any
 
 from hetu.job import chimera_flags
@@ -24,7 +25,8 @@ def add(parser: Parser) -> None:
     for ours, theirs in ALSO.items():
         parser.also(ours, theirs)
     same = ", ".join(f"{theirs} = {ours}" for ours, theirs in ALSO.items())
-    parser.epilog = f"{parser.epilog}\nNames of PipeFisher's main_bert_simple.py: {same}."
+    names = textwrap.fill(f"Names of PipeFisher's main_bert_simple.py: {same}.", 100, break_on_hyphens=False)
+    parser.epilog = f"{parser.epilog}\n{names}"
     flag = parser.add_argument_group("as in PipeFisher's main_bert_simple.py").add_argument
     flag("--adam", action="store_true", help="the same as --optimizer adam")
     flag("--sgd", action="store_true", help="the same as --optimizer momentum")

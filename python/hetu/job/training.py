@@ -40,12 +40,17 @@ def _kfac_fields() -> list[options.Field]:
     return [table[name] for name in ("kfac_damping", "curvature_every", "fill", "inverses", "fill_costs", "replan")]
 
 
-def add_options(parser: Parser) -> None:
-    """Adds the options of every script. A script sets its own defaults with parser.set_defaults before the call."""
-    add = parser.add_argument
+_OF_DEVICES = ("device", "dtype", "state_dtype", "loss_scale", "wire", "cuda_graphs", "gpu_messages", "fuse", "pack_weights",
+               "threads", "memory_limit", "seed")
+_OF_TABLES = ("dense_tables", "cache_rows", "cache_policy", "pull_bound", "push_bound")
+
+
+def _add_optimizer(parser: Parser) -> None:
+    group = parser.add_argument_group("length, learning rate and optimizer")
+    add = group.add_argument
     add("--epochs", type=int, default=100, help="default %(default)s")
     add("--steps", type=int, default=None, help="steps in all, counted from step 0 also after --resume; overrides --epochs")
-    options.add_flags(parser, _optimizer_fields())
+    options.add_flags(group, _optimizer_fields())
     kinds = next(action for action in parser._actions if action.dest == "optimizer")
     kinds.choices = [*(kinds.choices or ()), "kfac"]
     for beta in ("beta1", "beta2"):
@@ -53,36 +58,58 @@ def add_options(parser: Parser) -> None:
                                                        f"{options.table('lamb')[beta].default:g})")
     add("--momentum", type=float, metavar="M", help="for momentum and nesterov (default "
                                                     f"{options.table('momentum')['momentum'].default:g})")
+    group = parser.add_argument_group("K-FAC (--optimizer kfac)")
+    add = group.add_argument
     add("--inner", choices=tuple(optim.KINDS), help="kfac: optimizer that applies preconditioned gradients (default lamb)")
-    options.add_flags(parser, _kfac_fields(), [field.name for field in _kfac_fields()])
+    options.add_flags(group, _kfac_fields(), [field.name for field in _kfac_fields()])
     add("--kfac-largest", type=int, metavar="N", help="kfac: exclude weights with a dimension above N (default 4096)")
     add("--kfac-except", metavar="TEXT,…", help="kfac: exclude weights whose names contain one of these texts (default: "
                                                 "the heads of the script's model)")
+
+
+def _add_pipeline(parser: Parser) -> None:
+    group = parser.add_argument_group("pipelines and their plan")
+    add = group.add_argument
+    add("--devices", default=None, help="a device list of device_list.py, or pipe_<pipelines>_<stages>")
     add("--pipeline", default="pipedream", metavar="NAME|FILE|MODULE:FUNCTION",
         help="a method of `hetu schedule --help`, or dp; a plan's CSV or JSON file; a function of stages and micro_batches "
              "that returns rows of action strings; or choose: the fastest method by --costs (default %(default)s)")
     add("--costs", metavar="FILE",
         help="stage times, or the trace of a run with micro-batches of the same size; for --pipeline choose, --partition "
              "times and the methods zb-1p, zb-2p and auto (default for these methods: the operations of the model's blocks)")
-    options.add_flags(parser, fields(), executor.PLANNING)
+    others = (*_OF_DEVICES, *_OF_TABLES)
+    options.add_flags(group, [field for field in fields() if field.name not in others], executor.PLANNING)
     add("--wave", type=int, metavar="N",
         help="hetpipe: micro-batches per wave (a wave is a step): each updates the worker's weights, and the parameter "
              "servers receive the sum of the wave; the same as --micro-batches")
-    averaging.add_options(parser)
-    add("--name", default="", help="TensorBoard scalars go to runs/NAME (default: the start time)")
-    add("--points-every", type=int, default=10, metavar="N",
-        help="steps between TensorBoard points (loss, rate, gradient norm, speed); 0 = none (default %(default)s)")
-    add("--devices", default=None, help="a device list of device_list.py, or pipe_<pipelines>_<stages>")
-    add("--log", metavar="FILE", help="write a record per step: JSON lines, or CSV if the name ends in .csv")
+    add("--no-drain", action="store_true", help="don't drain a method without a flush (pipedream) at the end of epochs")
+    for title, names in (("devices, precision and memory", _OF_DEVICES), ("embedding tables", _OF_TABLES)):
+        options.add_flags(parser.add_argument_group(title), [field for field in fields() if field.name in names])
+    averaging.add_options(parser.add_argument_group("averaging in groups, and stragglers"))
+
+
+def _add_output(parser: Parser) -> None:
+    add = parser.add_argument_group("checkpoints, records and checks").add_argument
     add("--checkpoint", metavar="DIR", help="folder for checkpoints; if it already holds one, --resume is required")
     add("--save-every", type=int, default=0, metavar="N", help="steps between checkpoints; 0 = at the end only (default)")
     add("--keep", type=int, default=inspect.signature(executor.Executor.run).parameters["keep"].default,
         help="number of newest checkpoints to keep (default %(default)s)")
     add("--resume", action="store_true", help="continue from the newest checkpoint of --checkpoint")
-    add("--no-drain", action="store_true", help="don't drain a method without a flush (pipedream) at the end of epochs")
+    add("--log", metavar="FILE", help="write a record per step: JSON lines, or CSV if the name ends in .csv")
+    add("--trace", metavar="FILE.json", help="write measured and planned events; opens in Perfetto")
+    add("--name", default="", help="TensorBoard scalars go to runs/NAME (default: the start time)")
+    add("--points-every", type=int, default=10, metavar="N",
+        help="steps between TensorBoard points (loss, rate, gradient norm, speed); 0 = none (default %(default)s)")
     add("--compare-single", action="store_true",
         help="also do every step in one process; the first tensor that differs is reported and ends the job")
-    add("--trace", metavar="FILE.json", help="write measured and planned events; opens in Perfetto")
+
+
+def add_options(parser: Parser) -> None:
+    """Adds the options of every script, in groups. A script sets its own defaults with parser.set_defaults before the call.
+    """
+    _add_optimizer(parser)
+    _add_pipeline(parser)
+    _add_output(parser)
     parser.add_config()
 
 

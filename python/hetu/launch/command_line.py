@@ -77,7 +77,11 @@ class Options:
                                      "pipelines=", "output=", "server-log=", "no-server-restart", "verbose", "version",
                                      "help"])
         except getopt.GetoptError as error:
-            raise UsageError(f"{error.msg}; heturun --help lists the flags") from None
+            import difflib  # imported late, because it is rarely needed
+
+            near = difflib.get_close_matches(f"--{error.opt}", re.findall(r"--[a-z][a-z-]+", HELP), 1)
+            hint = f"; did you mean {near[0]}?" if near and "not recognized" in error.msg else ";"
+            raise UsageError(f"{error.msg}{hint} heturun --help lists the flags") from None
         for flag, value in flags:
             self._take(flag, value)
         if not self.help and not self.version:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from hetu import _hetu, files, init, models, one_line_errors, optim
+from hetu.command_parser import CommandParser
 from hetu.data import Batches
 from hetu.functions import step_mean
 from hetu.graph import Value, cut, new_graph, parameter
@@ -191,7 +192,7 @@ def table(rows: list[dict[str, float]]) -> str:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="hetu profile-blocks", description="Measures a transformer block on this machine, and writes the table of "
         "costs that hetu simulate --costs and hetu choose --costs read.")
     add: Any = parser.add_argument

@@ -15,7 +15,6 @@ larger than words.
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import re
@@ -25,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hetu.command_parser import CommandParser
 from hetu.sample import criteo, images
 from hetu.sample.folder import made_whole, refuse_used
 from hetu.sample.prose import CLS, MASK, SEP, SPECIAL, documents, encode
@@ -205,7 +205,7 @@ def make_sample(folder: Path, options: Options) -> str:
 def parse(arguments: list[str] | None) -> tuple[Path, Options]:
     """Returns the folder and options of a command line. Exits with status 2 if they are invalid."""
     d = Options()
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="hetu data sample",
         description="Makes small but real BERT pre-training shards from prose that every machine has, or other sample data "
                     "with --kind.",

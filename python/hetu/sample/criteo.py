@@ -8,12 +8,12 @@ The same seed and NumPy version give the same bytes.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hetu.command_parser import CommandParser
 from hetu.sample.folder import made_whole, refuse_used
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def make_clicks(folder: Path, options: Options) -> str:
 def parse(arguments: list[str] | None) -> tuple[Path, Options]:
     """Returns the folder and options of a command line. Exits with status 2 if they are invalid."""
     defaults = Options()
-    parser = argparse.ArgumentParser(prog="hetu data sample", description=__doc__.split("\n")[0])
+    parser = CommandParser(prog="hetu data sample", description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, metavar="DIR", help="new or empty folder")
     parser.add_argument("--kind", choices=KINDS, required=True, help="; ".join(f"{k}: {v}" for k, v in KINDS.items()))
     parser.add_argument("--train", type=int, default=defaults.train, help="training rows (%(default)s)")

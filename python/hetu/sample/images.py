@@ -10,6 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from hetu.command_parser import CommandParser
 from hetu.sample.folder import made_whole, refuse_used
 
 KINDS = {"images": "train/CLASS/N.jpg and val/CLASS/N.jpg", "cifar100": "train.bin and test.bin of CIFAR-100's binary form"}
@@ -17,7 +18,7 @@ KINDS = {"images": "train/CLASS/N.jpg and val/CLASS/N.jpg", "cifar100": "train.b
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Returns the options of a command line. Exits with status 2 if they are invalid."""
-    parser = argparse.ArgumentParser(prog="hetu data sample", description=__doc__.split("\n")[0])
+    parser = CommandParser(prog="hetu data sample", description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, metavar="DIR", help="new or empty folder")
     parser.add_argument("--kind", choices=KINDS, required=True, help="; ".join(f"{k}: {v}" for k, v in KINDS.items()))
     parser.add_argument("--classes", type=int, default=10, help="classes, 2 to 100 (%(default)s)")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu, one_line_errors
+from hetu.command_parser import CommandParser
 from hetu.sample.folder import made_whole, refuse_used
 from hetu.sample.vocabulary import add_text_options
 from hetu.text import BertText
@@ -72,8 +73,8 @@ def write(folder: Path, data: BertText, passes: int, count: int, progress: _hetu
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="hetu data prepare",
-                                     description="Writes BERT shards (HDF5, NVIDIA's layout) from a text.")
+    parser = CommandParser(prog="hetu data prepare",
+                           description="Writes BERT shards (HDF5, NVIDIA's layout) from a text.")
     add_text_options(parser)
     more: Any = parser.add_argument
     more("--vocab", required=True, metavar="FILE", help="WordPiece tokens, one per line (hetu data vocabulary)")

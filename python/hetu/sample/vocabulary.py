@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from hetu import _hetu, files, one_line_errors
+from hetu.command_parser import CommandParser
 from hetu.sample.prose import SPECIAL, train_vocabulary
 
 LETTERS = 1000  # most letters; words with other letters are [UNK]
@@ -41,7 +42,7 @@ def write_vocabulary(path: Path, tokens: list[str]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    parser = argparse.ArgumentParser(prog="hetu data vocabulary", description="Makes a WordPiece vocabulary from a text.")
+    parser = CommandParser(prog="hetu data vocabulary", description="Makes a WordPiece vocabulary from a text.")
     add_text_options(parser)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="output file, one token per line")
     parser.add_argument("--size", type=int, default=30522, help="maximum number of tokens (%(default)s)")

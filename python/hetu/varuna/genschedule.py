@@ -11,6 +11,7 @@ import re
 import sys
 
 from hetu import one_line_errors, schedule
+from hetu.command_parser import CommandParser
 
 TASKS = {"F": 0, "R": 1, "B": 2}
 
@@ -26,8 +27,8 @@ def order_of(stages: int, micro_batches: int, stage: int) -> str:
 
 def main() -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(prog="hetu genschedule", description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(prog="hetu genschedule", description=__doc__, allow_abbrev=False,
+                           formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, help_text in (("P", "number of stages"), ("N", "number of micro-batches per replica"),
                             ("STAGE", "stage whose order is printed")):
         parser.add_argument(name, type=int, help=help_text)

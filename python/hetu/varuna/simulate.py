@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hetu import one_line_errors, schedule
+from hetu.command_parser import CommandParser
 
 COMPUTE = "compute.txt"
 
@@ -62,8 +63,8 @@ def mini_batch_time(args: argparse.Namespace, text: str, environment: dict[str, 
 
 def main() -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(prog="hetu simulate-varuna", description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(prog="hetu simulate-varuna", description=__doc__, allow_abbrev=False,
+                           formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("P", type=int, help="number of stages")
     parser.add_argument("N", type=int, help="number of micro-batches per replica")
     parser.add_argument("send", type=float, help="time of a message within a machine")
