@@ -4,8 +4,8 @@
 #include "base/progress_line.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "pipeline/options/choose_options.h"
 #include "cli/plan_function.h"
+#include "pipeline/options/choose_options.h"
 #include "pipeline/options/output_format.h"
 
 namespace hetu::cli {
@@ -14,17 +14,16 @@ namespace {
 std::string help() {
   ChooseOptions unused;
   return "usage: hetu choose --stages P [--costs FILE] [--memory-limit A] [options]\n"
-         "       hetu choose --workers P --global-batch S [--costs FILE [--blocks L]] [options]\n"
-         "Ranks all combinations of method, number of micro-batches and recompute (on or off) that "
-         "fit\n"
-         "the memory limit, by predicted time per sample. With --workers, ranks every grid of P "
-         "workers.\n\n"
-         "With --workers, costs are those of the whole model. Each of D stages takes 1/D of the "
-         "times\n"
-         "given by options, or its share of the stages or blocks of --costs, and a micro-batch of "
-         "B\n"
-         "samples takes B times as long as one sample (with a CSV of blocks: as in its row for "
-         "B).\n\n"
+         "       hetu choose --workers P --global-batch S [--costs FILE [--blocks L]] [options]\n" +
+         wrapped(
+             "Ranks all combinations of method, number of micro-batches and recompute (on or off) "
+             "that fit the memory limit, by predicted time per sample. With --workers, ranks every "
+             "grid of P workers.\n\n"
+             "With --workers, costs are those of the whole model. Each of D stages takes 1/D of "
+             "the times given by options, or its share of the stages or blocks of --costs, and a "
+             "micro-batch of B samples takes B times as long as one sample (with a CSV of blocks: "
+             "as in its row for B).") +
+         "\n"
          "Options:\n" +
          help_text(options_of(fields(unused)));
 }

@@ -18,8 +18,10 @@ constexpr double kHelpTimeout_s = 30;
 
 // Adds the options at the start of a help line: "  -o FILE …", "  -c, --config FILE …".
 void add_options(const std::string& line, std::set<std::string>& words) {
+  // A line with more space continues the text of an option, and may begin with another option.
+  constexpr std::size_t kMostIndent = 6;
   const std::size_t first = line.find_first_not_of(' ');
-  if (first == std::string::npos || first < 2 || line[first] != '-') return;
+  if (first == std::string::npos || first < 2 || first > kMostIndent || line[first] != '-') return;
   for (std::string word : split(line.substr(first), ' ')) {
     const bool more = !word.empty() && word.back() == ',';
     if (more) word.pop_back();

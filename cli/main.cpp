@@ -18,82 +18,128 @@
 namespace hetu::cli {
 namespace {
 
-const std::vector<Command>& commands() {
-  static const std::vector<Command> kCommands = {
-      {"schedule", "generates the plan of a method, or reads one, and prints it", schedule_command,
-       nullptr},
-      {"verify", "verifies a plan: complete, no deadlock, one weight version, within memory",
-       verify_command, nullptr},
-      {"simulate", "predicts a plan's times, bubbles and memory under given costs",
-       simulate_command, nullptr},
-      {"choose", "ranks every method by predicted time per sample under given costs and memory",
-       choose_command, nullptr},
-      {"timeline", "draws traces of runs and plans on one time axis", timeline_command, nullptr},
-      {"compare", "shows where a run deviated from its plan, and why", compare_command, nullptr},
-      {"fill", "places K-FAC's work in the bubbles of recorded pipelines, by PipeFisher's rule",
-       fill_command, nullptr},
-      {"data check",
-       "reads a data set once (BERT shards, images, CIFAR-100, click logs), and reports its "
-       "contents",
-       data_check_command, nullptr},
-      {"data prepare", "converts text to BERT shards (HDF5)", nullptr, "sample.prepare"},
-      {"data vocabulary", "builds a WordPiece vocabulary from text", nullptr, "sample.vocabulary"},
-      {"data sample",
-       "writes small synthetic data: BERT shards, images (ImageNet's or CIFAR-100's layout) or "
-       "click logs",
-       nullptr, "sample"},
-      {"profile-blocks",
-       "measures a transformer block on this machine, and writes its table of costs", nullptr,
-       "profile.blocks"},
-      {"genschedule",
-       "prints a stage's order in Varuna's schedule, in the format of Varuna's "
-       "program",
-       nullptr, "varuna.genschedule"},
-      {"simulate-varuna", "prints the line of Varuna's simulator, predicted by Hetu's simulator",
-       nullptr, "varuna.simulate"},
-      {"rehearse",
-       "runs a plan on real workers with kernels that only wait, and compares it with "
-       "its prediction",
-       rehearse_command, nullptr},
-      {"checkpoint", "shows, compares, exports and imports checkpoints", checkpoint_command,
-       nullptr},
-      {"ps serve", "runs a stand-alone parameter server, for your own programs (hetu.ps)",
-       ps_serve_command, nullptr},
-      {"ps status", "shows tables, clocks, clients and bytes of the parameter servers of a job",
-       ps_status_command, nullptr},
-      {"doctor",
-       "tests the programs and libraries that Hetu uses on this machine, and says what "
-       "to install",
-       doctor_command, nullptr},
-      {"completion", "prints a script with which bash or zsh completes these commands",
-       completion_command, nullptr},
+// Commands of one purpose, with an example.
+struct CommandGroup {
+  const char* title;
+  const char* example;
+  std::vector<Command> commands;
+};
+
+const std::vector<CommandGroup>& groups() {
+  static const std::vector<CommandGroup> kGroups = {
+      {"Plans",
+       "hetu simulate 1f1b --stages 4 --micro-batches 8 --forward 10 --backward 22",
+       {
+           {"schedule", "generates the plan of a method, or reads one, and prints it",
+            schedule_command, nullptr},
+           {"verify", "verifies a plan: complete, no deadlock, one weight version, within memory",
+            verify_command, nullptr},
+           {"simulate", "predicts a plan's times, bubbles and memory under given costs",
+            simulate_command, nullptr},
+           {"choose",
+            "ranks every method by predicted time per sample under given costs and memory",
+            choose_command, nullptr},
+           {"timeline", "draws traces of runs and plans on one time axis", timeline_command,
+            nullptr},
+           {"fill",
+            "places K-FAC's work in the bubbles of recorded pipelines, by PipeFisher's rule",
+            fill_command, nullptr},
+       }},
+      {"Measure and run",
+       "hetu rehearse 1f1b --stages 4 --micro-batches 8 --time-unit 5ms",
+       {
+           {"rehearse",
+            "runs a plan on real workers with kernels that only wait, and compares it with "
+            "its prediction",
+            rehearse_command, nullptr},
+           {"compare", "shows where a run deviated from its plan, and why", compare_command,
+            nullptr},
+           {"profile-blocks",
+            "measures a transformer block on this machine, and writes its table of costs", nullptr,
+            "profile.blocks"},
+           {"checkpoint", "shows, compares, exports and imports checkpoints", checkpoint_command,
+            nullptr},
+       }},
+      {"Data",
+       "hetu data check ~/.cache/hetu/datasets/wikicorpus_en",
+       {
+           {"data check",
+            "reads a data set once (BERT shards, images, CIFAR-100, click logs), and reports its "
+            "contents",
+            data_check_command, nullptr},
+           {"data prepare", "converts text to BERT shards (HDF5)", nullptr, "sample.prepare"},
+           {"data vocabulary", "builds a WordPiece vocabulary from text", nullptr,
+            "sample.vocabulary"},
+           {"data sample",
+            "writes small synthetic data: BERT shards, images (ImageNet's or CIFAR-100's layout) "
+            "or "
+            "click logs",
+            nullptr, "sample"},
+       }},
+      {"Jobs (heturun starts them; see heturun --help)",
+       "heturun -w 4 python3 train_bert.py --devices pipe_2_2 --data DIR",
+       {
+           {"ps serve", "runs a stand-alone parameter server, for your own programs (hetu.ps)",
+            ps_serve_command, nullptr},
+           {"ps status",
+            "shows tables, clocks, clients and bytes of the parameter servers of a job",
+            ps_status_command, nullptr},
+       }},
+      {"Other",
+       "hetu doctor",
+       {
+           {"doctor",
+            "tests the programs and libraries that Hetu uses on this machine, and says what "
+            "to install",
+            doctor_command, nullptr},
+           {"completion", "prints a script with which bash or zsh completes these commands",
+            completion_command, nullptr},
+           {"genschedule",
+            "prints a stage's order in Varuna's schedule, in the format of Varuna's "
+            "program",
+            nullptr, "varuna.genschedule"},
+           {"simulate-varuna",
+            "prints the line of Varuna's simulator, predicted by Hetu's simulator", nullptr,
+            "varuna.simulate"},
+       }},
   };
+  return kGroups;
+}
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> kCommands = [] {
+    std::vector<Command> all;
+    for (const CommandGroup& g : groups())
+      all.insert(all.end(), g.commands.begin(), g.commands.end());
+    return all;
+  }();
   return kCommands;
 }
 
-std::vector<HelpRow> rows_of(const std::vector<const Command*>& some) {
+std::string rows_of(const std::vector<Command>& some) {
   std::vector<HelpRow> rows;
-  for (const Command* c : some) rows.push_back({c->name, c->meaning});
-  return rows;
+  for (const Command& c : some) rows.push_back({c.name, c.meaning});
+  return two_columns(rows, 19);
 }
 
 std::string help() {
-  std::vector<const Command*> all;
-  for (const Command& c : commands()) all.push_back(&c);
-  return "usage: hetu COMMAND …      hetu COMMAND --help\n\n" + two_columns(rows_of(all), 19);
+  std::string text = "usage: hetu COMMAND …      hetu COMMAND --help\n";
+  for (const CommandGroup& g : groups())
+    text += fmt::format("\n{}:\n{}  Example: {}\n", g.title, rows_of(g.commands), g.example);
+  return text;
 }
 
 // Returns the two-word commands that begin with `name`. For "ps": "ps serve" and "ps status".
-std::vector<const Command*> parts_of(const std::string& name) {
-  std::vector<const Command*> parts;
+std::vector<Command> parts_of(const std::string& name) {
+  std::vector<Command> parts;
   for (const Command& c : commands())
-    if (std::string(c.name).rfind(name + " ", 0) == 0) parts.push_back(&c);
+    if (std::string(c.name).rfind(name + " ", 0) == 0) parts.push_back(c);
   return parts;
 }
 
-std::string help_of_parts(const std::string& name, const std::vector<const Command*>& parts) {
+std::string help_of_parts(const std::string& name, const std::vector<Command>& parts) {
   return fmt::format("usage: hetu {0} COMMAND …      hetu {0} COMMAND --help\n\n{1}", name,
-                     two_columns(rows_of(parts), 19));
+                     rows_of(parts));
 }
 
 std::string version_text() { return fmt::format("hetu {}\n", HETU_VERSION); }
@@ -125,7 +171,7 @@ int dispatch(const std::string& self, const Arguments& words) {
     return std::find_if(commands().begin(), commands().end(),
                         [&](const Command& c) { return wanted == c.name; });
   };
-  const std::vector<const Command*> parts = parts_of(name);
+  const std::vector<Command> parts = parts_of(name);
   if (!parts.empty() && words.size() < 2) {
     std::fputs(help_of_parts(name, parts).c_str(), stderr);
     return 2;

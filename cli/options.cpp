@@ -134,6 +134,12 @@ std::string two_columns(const std::vector<HelpRow>& rows, std::size_t indent) {
   return out;
 }
 
+std::string wrapped(const std::string& text) {
+  std::string out;
+  for (const std::string& line : split(text, '\n')) wrap(out, line, 0);
+  return out;
+}
+
 std::string help_text(const std::vector<Option>& options) {
   std::vector<HelpRow> rows;
   for (const Option& o : options)

@@ -33,6 +33,9 @@ std::vector<std::string> parse_options(const std::vector<std::string>& arguments
 /// Returns true if the arguments contain --help or -h before any `--`.
 bool wants_help(const std::vector<std::string>& arguments);
 
+/// Returns a paragraph wrapped at 100 columns. Its own line breaks stay.
+std::string wrapped(const std::string& text);
+
 /// Returns the help of all options, one entry per option, wrapped at 100 columns.
 std::string help_text(const std::vector<Option>& options);
 

@@ -42,7 +42,11 @@ std::string meaning_of(const Method& m) {
 std::string plan_help(const char* command, const char* meaning, const Fields& own) {
   PlanOptions unused;
   std::string text = fmt::format(
-      "usage: hetu {} METHOD|FILE.csv|FILE.json [options]\n{}\n\nMethods:\n", command, meaning);
+      "usage: hetu {} METHOD|FILE.csv|FILE.json|MODULE:FUNCTION [options]\n{}\n{}\nMethods:\n",
+      command, wrapped(meaning),
+      wrapped(
+          "MODULE:FUNCTION is your own function in Python. It takes stages and micro_batches, and "
+          "returns a list of actions such as '0F0' for each worker."));
   std::vector<HelpRow> rows;
   for (const Method& m : methods()) rows.push_back({m.name, meaning_of(m)});
   text += two_columns(rows, 20);

@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kMeaning =
     "Runs a plan on real workers with real messages, and kernels that only wait. Under mpirun "
-    "or\nheturun each process is a worker; otherwise each worker is a thread.";
+    "or heturun each process is a worker; otherwise each worker is a thread.";
 
 struct RehearseOptions {
   std::int64_t payload = 4096;

@@ -73,8 +73,14 @@ class Completion(unittest.TestCase):
         commands = re.findall(r"(?m)^  (\S+(?: [a-z]+)?)  ", help_of)
         self.assertIn("data check", commands)
         for command, words in zip(commands, offered(*(["hetu", *c.split(), "-"] for c in commands)), strict=True):
-            listed = set(re.findall(r"(?m)^ +(--?[\w-]+)", run(HETU, *command.split(), "--help").stdout))
+            text = run(HETU, *command.split(), "--help").stdout
+            listed = set(re.findall(r"(?m)^ {2,6}(--?[\w-]+)", text))
             self.assertLessEqual(listed, set(words), command)
+            # No option of another command that a text mentions, also where it begins a wrapped line.
+            usage = re.search(r"usage:.*(?:\n {6}.*)*", text)[0]
+            second_names = re.findall(r"(?m)^ {2,6}-\w(?: \S+)?, (--[\w-]+)", text)
+            known = {"--help", *listed, *second_names, *re.findall(r"--?\w[\w-]*", usage)}
+            self.assertLessEqual({word for word in words if word.startswith("-")}, known, command)
 
     def test_zsh(self):
         script = made_for("zsh")
@@ -88,6 +94,34 @@ class Completion(unittest.TestCase):
             done = run(HETU, "completion", *words)
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(says, done.stderr)
+
+
+class Help(unittest.TestCase):
+    def test_commands_stand_in_groups_with_an_example(self):
+        text = run(HETU, "--help").stdout
+        first, *groups = text.split("\n\n")
+        self.assertTrue(first.startswith("usage: hetu COMMAND"))
+        self.assertEqual([group.split(":\n")[0].split(" (")[0] for group in groups],
+                         ["Plans", "Measure and run", "Data", "Jobs", "Other"])
+        commands = re.findall(r"(?m)^  (\S+(?: [a-z]+)?)  ", text)
+        self.assertEqual(len(commands), len(set(commands)))
+        for group in groups:
+            *rows, example = group.rstrip().splitlines()[1:]
+            words = re.fullmatch(r"  Example: (hetu|heturun) (.+)", example)
+            self.assertTrue(words, example)
+            if words[1] == "hetu":
+                self.assertTrue(any(words[2].startswith(row.strip().split("  ")[0]) for row in rows), example)
+
+    def test_no_line_is_wider_than_100_columns(self):
+        for command in ["", *re.findall(r"(?m)^  (\S+(?: [a-z]+)?)  ", run(HETU, "--help").stdout)]:
+            text = run(HETU, *command.split(), "--help").stdout
+            self.assertEqual([line for line in text.splitlines() if len(line) > 100], [], command)
+
+    def test_a_name_of_several_commands_lists_them(self):
+        for name, parts in (("data", ["check", "prepare", "vocabulary", "sample"]), ("ps", ["serve", "status"])):
+            done = run(HETU, name)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertEqual(re.findall(rf"(?m)^  {name} (\w+)  ", done.stderr), parts)
 
 
 class Doctor(unittest.TestCase):
