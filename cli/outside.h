@@ -5,7 +5,7 @@
 
 namespace hetu::cli {
 
-/// What happens to a program's standard error.
+/// Destination of a program's standard error.
 enum class Errors { Drop, Capture, Pass };
 
 /// The exit status and output of a program.
