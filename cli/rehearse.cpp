@@ -119,7 +119,8 @@ Prepared prepare(const Arguments& arguments) {
 // could take the figure for a training run.
 std::string title_of(const Prepared& p) {
   std::string title =
-      figure_title(p.lowered.method, p.lowered.stages, p.lowered.micro_batches) + ", rehearsed";
+      figure_title(p.plan_options, p.lowered.method, p.lowered.stages, p.lowered.micro_batches) +
+      ", rehearsed";
   const std::string& costs = p.plan_options.costs.costs;
   if (!costs.empty()) title += " with " + costs.substr(costs.rfind('/') + 1);
   return title;
@@ -133,6 +134,7 @@ std::string figure(const Prepared& p, const Rehearsal& result) {
   if (is_page(o.format)) {
     SvgOptions options;
     options.style = style_of(o.style);
+    options.width = pixels_of_mm(o.width_mm);
     options.title = title;
     options.placements = p.lowered.placements;
     options.workers_per_pipeline = static_cast<int>(p.lowered.workers.size());

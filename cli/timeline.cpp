@@ -25,11 +25,13 @@ namespace {
 struct Request {
   std::vector<std::string> traces;
   StepWindow window;
-  int width = 0;
+  double width_mm = 0;
   std::string format, output, title, style = "timeline";
   std::string groups;
   double from_ms = 0, to_ms = -1;
 };
+
+constexpr int kLeastGroupsWidth = 360;  // pixels
 
 /// A trace, and the plan in its metadata if it has one.
 struct Run {
@@ -55,23 +57,29 @@ std::vector<Option> options_of(Request& r) {
        }},
       {"--title", "TEXT", "title of the figure (default: from the plan in the trace)",
        [&r](const std::string& text) { r.title = text; }},
-      {"--width", "PIXELS", "width of an SVG (default: 720 to 1800, depending on the steps)",
+      {"--width", "MM",
+       "width of a figure (SVG, PDF, PNG) in millimetres, such as 84 for a column of a paper "
+       "(default: 190 to 476, by the number of instructions)",
        [&r](const std::string& text) {
-         r.width = static_cast<int>(to_integer(text, 360, 100'000));
+         r.width_mm = to_number(text);
+         require(r.width_mm >= 40 && r.width_mm <= 2000, "expected 40 to 2000 mm, got {}", text);
        }},
-      {"--format", "FORMAT", "grid, svg, pdf or html (default: by the suffix of -o, else grid)",
+      {"--format", "FORMAT",
+       "grid, svg, pdf, png or html (default: by the suffix of -o, else grid)",
        [&r](const std::string& text) {
-         r.format = one_of(text, {"grid", "svg", "pdf", "html"});
+         r.format = one_of(text, {"grid", "svg", "pdf", "png", "html"});
        }},
       {"--style", "NAME",
-       "timeline, or profile (SVG or PDF): one row per GPU, three steps, with colours and title as "
+       "timeline, or profile (SVG, PDF or PNG): one row per GPU, three steps, with colours and "
+       "title as "
        "in Chimera's profiles",
        [&r](const std::string& text) {
          r.style = one_of(text, {"timeline", "profile"});
        }},
       {"--groups", "LOG",
-       "draw a group log instead of traces: which pipelines averaged with each other and when (SVG "
-       "or PDF; a table without -o)",
+       "draw a group log instead of traces: which pipelines averaged with each other and when "
+       "(SVG, "
+       "PDF or PNG; a table without -o)",
        [&r](const std::string& text) { r.groups = text; }},
       {"--from", "MS",
        "start of the drawn part of a group log (default: a dozen updates in its "
@@ -79,15 +87,15 @@ std::vector<Option> options_of(Request& r) {
        [&r](const std::string& text) { r.from_ms = to_number(text); }},
       {"--to", "MS", "end of the drawn part of a group log",
        [&r](const std::string& text) { r.to_ms = to_number(text); }},
-      {"-o", "FILE", "write to FILE.svg, .pdf, .html or .txt instead of standard output",
+      {"-o", "FILE", "write to FILE.svg, .pdf, .png, .html or .txt instead of standard output",
        [&r](const std::string& text) { r.output = text; }},
   };
 }
 
 std::string help() {
   Request r;
-  return "usage: hetu timeline TRACE… [-o FILE.svg|.pdf|.html] [OPTIONS]\n"
-         "       hetu timeline --groups LOG [-o FILE.svg|.pdf] [--from MS --to MS]\n\n"
+  return "usage: hetu timeline TRACE… [-o FILE.svg|.pdf|.png|.html] [OPTIONS]\n"
+         "       hetu timeline --groups LOG [-o FILE.svg|.pdf|.png] [--from MS --to MS]\n\n"
          "Draws traces (from `--trace` or `--format trace`) on one time axis, predicted events "
          "above\n"
          "measured events, aligned at the start of a step.\n\n" +
@@ -156,7 +164,7 @@ SvgOptions page_options(const Request& request, const std::string& title,
   SvgOptions options;
   options.style = style_of(request.style);
   options.title = title;
-  options.width = request.width;
+  options.width = pixels_of_mm(request.width_mm);
   // Directions are drawn only if all traces have the same placements. Otherwise one id means
   // different places.
   const std::optional<Schedule>& plan = runs.front().plan;
@@ -176,17 +184,23 @@ std::string groups_page(const Request& r) {
           r.traces.empty() ? "" : r.traces[0].substr(0, 60));
   const std::vector<groups::Decision> log = read_group_log(r.groups);
   if (r.format == "grid") return groups_table(log);
-  require(r.format == "svg" || r.format == "pdf", "--groups supports svg, pdf and a table, got {}",
-          r.format);
+  require(is_image(r.format), "--groups supports svg, pdf, png and a table, got {}", r.format);
   GroupsWindow window;
   window.title = r.title;
-  if (r.width > 0) window.width = r.width;
+  if (r.width_mm > 0) {
+    window.width = static_cast<int>(pixels_of_mm(r.width_mm));
+    require(window.width >= kLeastGroupsWidth,
+            "--width {:g}: the figure of a group log needs at least {:.0f} mm", r.width_mm,
+            kLeastGroupsWidth / pixels_of_mm(1));
+  }
   if (r.to_ms >= 0) {
     require(r.to_ms > r.from_ms, "--to {} must be above --from {}", r.to_ms, r.from_ms);
     window.from_us = static_cast<std::int64_t>(r.from_ms * 1000);
     window.to_us = static_cast<std::int64_t>(r.to_ms * 1000);
   }
-  return r.format == "svg" ? groups_svg(log, window) : groups_pdf(log, window);
+  return r.format == "svg"   ? groups_svg(log, window)
+         : r.format == "pdf" ? groups_pdf(log, window)
+                             : groups_png(log, window);
 }
 
 }  // namespace
@@ -197,9 +211,15 @@ int timeline_command(const Arguments& arguments) {
   request.traces = parse_options(arguments, options_of(request));
   require(!request.traces.empty() || !request.groups.empty(),
           "no TRACE given; usage: hetu timeline TRACE… -o FILE.svg");
-  request.format = output_format(
-      request.format, request.output,
-      {{"grid", {".txt"}}, {"svg", {".svg"}}, {"pdf", {".pdf"}}, {"html", {".html", ".htm"}}});
+  request.format = output_format(request.format, request.output,
+                                 {{"grid", {".txt"}},
+                                  {"svg", {".svg"}},
+                                  {"pdf", {".pdf"}},
+                                  {"png", {".png"}},
+                                  {"html", {".html", ".htm"}}});
+  require(request.width_mm == 0 || is_image(request.format),
+          "--width is for --format svg, pdf and png, not {}",
+          request.format.empty() ? "grid" : request.format);
   if (request.format.empty()) request.format = "grid";
   if (!request.groups.empty()) return put(groups_page(request), request.output), 0;
   check_style(request.style, request.format);

@@ -249,6 +249,16 @@ Ranking ranking_of(ChooseOptions& r) {
   rank.staleness = r.plan.staleness;
   if (rank.micro_batches.empty())
     rank.micro_batches = {rank.stages, 2 * rank.stages, 4 * rank.stages};
+  for (const std::string& name : rank.methods) {
+    if (!is_plan_function(name)) continue;
+    rank.own[name] = [plan = r.plan, name](int micro_batches) {
+      PlanOptions o = plan;
+      o.source = name;
+      o.sizes.micro_batches = micro_batches;
+      o.given.insert("micro_batches");
+      return plan_of(o);
+    };
+  }
   rank.limit_micros = r.plan.sizes.memory_limit;
   for (const std::string& name : rank.methods) {
     if (!is_plan_function(name)) continue;

@@ -49,16 +49,21 @@ std::string figure_title(const std::string& method, int stages, int micro_batche
   return fmt::format("{}: {} stages, {} micro-batches", method, stages, micro_batches);
 }
 
+std::string figure_title(const PlanOptions& o, const std::string& method, int stages,
+                         int micro_batches) {
+  return o.title.empty() ? figure_title(method, stages, micro_batches) : o.title;
+}
+
 std::string grid_over_time(const PlanOptions& o, const Simulation& s) {
   GridOptions grid = terminal_grid(!o.output.empty());
-  grid.title = figure_title(s.method, s.stages, s.micro_batches);
+  grid.title = figure_title(o, s.method, s.stages, s.micro_batches);
   grid.unit = unit_of(s.time_unit);
   return render_grid(s.events, grid);
 }
 
 std::string grid_of_rows(const PlanOptions& o, const Schedule& plan) {
   GridOptions grid = terminal_grid(!o.output.empty());
-  grid.title = figure_title(plan.method, plan.stages, plan.micro_batches);
+  grid.title = figure_title(o, plan.method, plan.stages, plan.micro_batches);
   return render_rows(plan, grid);
 }
 
@@ -66,6 +71,7 @@ std::string page(const std::string& format, const std::vector<TimelineRowSet>& s
                  const SvgOptions& options) {
   return format == "html"  ? render_html(sets, options)
          : format == "pdf" ? render_pdf(sets, options)
+         : format == "png" ? render_png(sets, options)
                            : render_svg(sets, options);
 }
 
@@ -79,7 +85,8 @@ std::string page_of_run(const PlanOptions& o, const Simulation& s, const Schedul
   if (o.style == "profile" && s.steps == 1) repeat(set.events, 3, s.step_time * kUnitUs);
   SvgOptions options;
   options.style = style_of(o.style);
-  options.title = figure_title(s.method, s.stages, s.micro_batches);
+  options.width = pixels_of_mm(o.width_mm);
+  options.title = figure_title(o, s.method, s.stages, s.micro_batches);
   options.unit = unit_of(s.time_unit);
   options.placements = plan.placements;
   if (s.pipelines > 1) options.workers_per_pipeline = static_cast<int>(plan.workers.size());
@@ -96,7 +103,8 @@ std::string page_of_refused(const PlanOptions& o, const Schedule& plan,
                             const std::string& diagnosis) {
   const RefusedRun refused = run_refused(plan, diagnosis, costs_for(o, plan), o.run);
   SvgOptions options;
-  options.title = figure_title(plan.method, plan.stages, plan.micro_batches) + ": refused";
+  options.title = figure_title(o, plan.method, plan.stages, plan.micro_batches) + ": refused";
+  options.width = pixels_of_mm(o.width_mm);
   options.unit = unit_of(costs_of(o).unit);
   options.placements = plan.placements;
   options.marks = refused.marks;

@@ -13,6 +13,9 @@ GridOptions terminal_grid(bool to_file);
 
 /// Returns a title such as "1f1b: 4 stages, 8 micro-batches".
 std::string figure_title(const std::string& method, int stages, int micro_batches);
+/// As above, unless --title gives one.
+std::string figure_title(const PlanOptions& o, const std::string& method, int stages,
+                         int micro_batches);
 
 /// Returns a grid over time, in the width and colour of standard output unless it goes to a file.
 std::string grid_over_time(const PlanOptions& o, const Simulation& simulation);
@@ -23,7 +26,7 @@ std::string grid_of_rows(const PlanOptions& o, const Schedule& plan);
 /// Returns the style for a value of --style.
 FigureStyle style_of(const std::string& style);
 
-/// Writes the row sets as a page in the given format (svg, pdf or html).
+/// Writes the row sets as a page in the given format (svg, pdf, png or html).
 std::string page(const std::string& format, const std::vector<TimelineRowSet>& sets,
                  const SvgOptions& options);
 

@@ -54,9 +54,9 @@ std::string output_format(const std::string& given, const std::string& output,
 }
 
 std::vector<OutputFormat> plan_formats() {
-  return {{"", {".txt"}},      {"grid", {".txt"}},  {"csv", {".csv"}},
-          {"torch", {".csv"}}, {"json", {".json"}}, {"trace", {".json"}},
-          {"svg", {".svg"}},   {"pdf", {".pdf"}},   {"html", {".html", ".htm"}}};
+  return {{"", {".txt"}},      {"grid", {".txt"}},         {"csv", {".csv"}}, {"torch", {".csv"}},
+          {"json", {".json"}}, {"trace", {".json"}},       {"svg", {".svg"}}, {"pdf", {".pdf"}},
+          {"png", {".png"}},   {"html", {".html", ".htm"}}};
 }
 
 }  // namespace hetu

@@ -102,22 +102,35 @@ Fields of_output(PlanOptions& o) {
       {.name = "format",
        .value = &o.format,
        .argument = "WHAT",
-       .doc = "output format: grid, csv, json, svg, pdf, html or trace; hetu schedule also writes "
+       .doc = "output format: grid, csv, json, svg, pdf, png, html or trace; hetu schedule also "
+              "writes "
               "torch, a CSV that PyTorch's pipelining runtime executes",
-       .choices = {"grid", "csv", "json", "svg", "pdf", "html", "trace", "torch"},
+       .choices = {"grid", "csv", "json", "svg", "pdf", "png", "html", "trace", "torch"},
        .otherwise = "by the suffix of -o, else grid"},
       {.name = "style",
        .value = &o.style,
        .argument = "NAME",
-       .doc =
-           "timeline, or profile (SVG, PDF): one row per GPU, three steps, colours and title as in "
-           "Chimera's profiles",
+       .doc = "timeline, or profile (SVG, PDF, PNG): one row per GPU, three steps, colours and "
+              "title as in "
+              "Chimera's profiles",
        .choices = {"timeline", "profile"}},
+      {.name = "width",
+       .value = &o.width_mm,
+       .argument = "MM",
+       .doc =
+           "width of a figure (SVG, PDF, PNG) in millimetres, such as 84 for a column of a paper",
+       .range = {40, 2000},
+       .otherwise = "190 to 476, by the number of instructions"},
+      {.name = "title",
+       .value = &o.title,
+       .argument = "TEXT",
+       .doc = "title of a figure or grid",
+       .otherwise = "method, stages and micro-batches"},
       {.name = "output",
        .value = output,
        .argument = "FILE",
        .doc = "file to write instead of standard output; the suffix chooses the format: .txt, "
-              ".csv, .json, .svg, .pdf or .html",
+              ".csv, .json, .svg, .pdf, .png or .html",
        .flag = "-o"},
   };
 }
@@ -192,17 +205,24 @@ Fields fields(PlanOptions& o) {
   return recorded(joined(std::move(all), of_output(o)), o.given);
 }
 
-bool is_page(const std::string& format) {
-  return format == "svg" || format == "pdf" || format == "html";
+bool is_page(const std::string& format) { return is_image(format) || format == "html"; }
+
+bool is_image(const std::string& format) {
+  return format == "svg" || format == "pdf" || format == "png";
 }
 
 void check_style(const std::string& style, const std::string& format) {
-  require(style != "profile" || format == "svg" || format == "pdf",
-          "--style profile is for --format svg and pdf, not {}", format.empty() ? "grid" : format);
+  require(style != "profile" || is_image(format),
+          "--style profile is for --format svg, pdf and png, not {}",
+          format.empty() ? "grid" : format);
 }
 
 void check_plan_options(const PlanOptions& o) {
   check_style(o.style, o.format);
+  require(o.width_mm == 0 || is_image(o.format), "--width is for --format svg, pdf and png, not {}",
+          o.format.empty() ? "grid" : o.format);
+  require(!o.has("title") || is_page(o.format) || o.format.empty() || o.format == "grid",
+          "--title is for figures and grids, not --format {}", o.format);
   groups::Options policy;
   for (const OptionField& f : without(fields(policy), {"method", "seed", "overlap"}))
     require(!o.has(f.name.c_str()) || o.sync_method == "preduce",

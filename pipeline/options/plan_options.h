@@ -66,7 +66,8 @@ struct PlanOptions {
   std::string inverses = inverse_makers_name(InverseMakers::Owners);
   std::int64_t curvature_every = 1;
   bool lowered = false;
-  std::string format = {}, output = {}, style = "timeline";
+  std::string format = {}, output = {}, style = "timeline", title = {};
+  double width_mm = 0;  ///< width of an image; 0: by its contents
   std::set<std::string> given = {};
 
   /// Returns true if the option was set.
@@ -116,10 +117,13 @@ VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& l
 /// Simulates a lowered plan with the options' costs and stragglers.
 Simulation simulated(const PlanOptions& o, const Schedule& lowered, bool events);
 
-/// Returns true for page formats: svg, pdf and html.
+/// Returns true for page formats: svg, pdf, png and html.
 bool is_page(const std::string& format);
 
-/// Checks that the style profile is used with svg or pdf only. Throws InvalidArgument.
+/// Returns true for formats of fixed pages: svg, pdf and png.
+bool is_image(const std::string& format);
+
+/// Checks that the style profile is used with images only. Throws InvalidArgument.
 void check_style(const std::string& style, const std::string& format);
 
 /// Returns true for sync methods that share weights over servers: hetpipe and ps.

@@ -76,9 +76,11 @@ struct Figure {
 /// render_svg.
 Figure layout_figure(const std::vector<TimelineRowSet>& sets, const SvgOptions& options);
 
-/// Writes a figure as SVG, or as one PDF page (Unsupported in a build without cairo).
+/// Writes a figure as SVG, or as one PDF page or a PNG image (both Unsupported in a build without
+/// cairo).
 std::string svg_of(const Figure& figure);
 std::string pdf_of(const Figure& figure);
+std::string png_of(const Figure& figure);
 
 /// Returns an upper estimate of a text's width at a font size, for sans-serif fonts.
 double text_width(const std::string& text, double size);

@@ -12,21 +12,22 @@ namespace {
 /// Places legend entries from left to right, and on a new line where the page ends.
 class Flow {
  public:
-  Flow(double left, double right, double y) : left_(left), right_(right), x_(left), y_(y) {}
+  Flow(double left, double right, double y, bool narrow)
+      : left_(left), right_(right), x_(left), y_(y), line_(narrow ? 13 : 18) {}
   /// Reserves space for an entry of the given width and returns its left end.
   double place(double width) {
     if (x_ > left_ && x_ + width > right_) {
       x_ = left_;
-      y_ += 18;
+      y_ += line_;
     }
     const double at = x_;
-    x_ += width + 18;
+    x_ += width + (line_ < 18 ? 9 : 18);
     return at;
   }
   double y() const { return y_; }
 
  private:
-  double left_, right_, x_, y_;
+  double left_, right_, x_, y_, line_;
 };
 
 }  // namespace
@@ -43,16 +44,22 @@ double nice_step(double span, double most) {
 void Layout::add_axis() {
   y_ += 4;
   out_.strokes.push_back({left_, y_, left_ + plot_, y_, 1, kInk, false});
-  const double step = nice_step(span_us_ / out_.unit.us, plot_ / 80);
+  const double step = nice_step(span_us_ / out_.unit.us, plot_ / tick_pitch());
   const int digits = std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9)));
-  const double name_x = left_ + plot_ + 10;
   for (double i = 0; i * step <= span_us_ / out_.unit.us * (1 + 1e-9); ++i) {
     const double x = left_ + i * step * out_.unit.us * metrics_.scale;
     out_.strokes.push_back({x, y_, x, y_ + 4, 1, kInk, false});
-    word(x, y_ + 15, short_number(i * step, digits), {10, Anchor::Middle});
+    word(x, y_ + (narrow_ ? 12 : 15), short_number(i * step, digits),
+         {narrow_ ? 8.5 : 10, Anchor::Middle});
   }
-  word(name_x, y_ + 15, fmt::format("time ({})", out_.unit.name), {10, Anchor::Start});
-  y_ += 24;
+  const std::string name = fmt::format("time ({})", out_.unit.name);
+  if (narrow_) {
+    word(left_ + plot_, y_ + 22, name, {8.5, Anchor::End});
+    y_ += 26;
+  } else {
+    word(left_ + plot_ + 10, y_ + 15, name, {10, Anchor::Start});
+    y_ += 24;
+  }
 }
 
 void Layout::add_steps(std::size_t s) {
@@ -111,12 +118,12 @@ void Layout::add_index_words(std::size_t s) {
 }
 
 void Layout::add_key() {
-  Flow flow(kMargin, out_.width - kMargin, y_ + 12);
-  constexpr double kBox = 12, kText = 10.5;
+  Flow flow(margin_, out_.width - margin_, y_ + 12, narrow_);
+  const double box = narrow_ ? 9 : 12, text_size = narrow_ ? 8.5 : 10.5;
   const auto swatch = [&](const std::string& text, double box_width) {
     const double gap = box_width > 0 ? box_width + 5 : 0;
-    const double x = flow.place(gap + text_width(text, kText));
-    word(x + gap, flow.y(), text, {kText});
+    const double x = flow.place(gap + text_width(text, text_size));
+    word(x + gap, flow.y(), text, {text_size});
     return x;
   };
   const auto area = [&](double x, double height, const KindLook* look, std::uint32_t rgb) {
@@ -132,9 +139,9 @@ void Layout::add_key() {
     if (look.lane == Lane::Main && !look.kind.empty() && look.kind.size() == 1)
       name = fmt::format("{} {}", look.kind, look.name);
     const double x = swatch(name, 18);
-    area(x, look.lane == Lane::Main ? kBox : look.lane == Lane::Collective ? 5 : 3.5, &look, 0);
+    area(x, look.lane == Lane::Main ? box : look.lane == Lane::Collective ? 5 : 3.5, &look, 0);
   }
-  area(swatch("idle (bubble)", 18), kBox, nullptr, kBubble);
+  area(swatch("idle (bubble)", 18), box, nullptr, kBubble);
   bool both_ways = false, several = false;
   for (const SetFacts& f : facts_) {
     for (const auto& stages : f.stages) {
@@ -146,8 +153,9 @@ void Layout::add_key() {
   const KindLook& forward = look_of("F");
   const auto accent = [&](const std::string& text, double share) {
     const double x = swatch(text, 18);
-    area(x, kBox, &forward, 0);
-    out_.front.push_back({x, flow.y() - 10 + share * (kBox - 2.4), 18, 2.4, nullptr, kInk, 0});
+    area(x, box, &forward, 0);
+    out_.front.push_back(
+        {x, flow.y() - 4 - box / 2 + share * (box - 2.4), 18, 2.4, nullptr, kInk, 0});
   };
   if (several) {
     accent(both_ways ? "runs down the workers" : "the worker's first stage", 0);
@@ -155,6 +163,7 @@ void Layout::add_key() {
   }
   if (metrics_.index_every > 0)
     swatch(fmt::format("darker, numbered above: one micro-batch in {}", metrics_.index_every), 0);
+  if (narrow_ && !shows_stages()) swatch("w0: worker 0", 0);
   if (has_peaks()) swatch("peak: activations held at once, in micro-batches", 0);
   y_ = flow.y() + 8;
 }
@@ -207,10 +216,12 @@ void Layout::add_marks() {
     const double tag_x = place.x + place.width - tag / 2;
     out_.front.push_back({tag_x, place.y - 6, tag, 12, nullptr, kWrong, 0});
     word(tag_x + tag / 2, place.y + 3.3, number, {9, Anchor::Middle, 0xffffff, true});
-    y_ += 17;
-    out_.front.push_back({kMargin, y_ - 9.5, tag, 12, nullptr, kWrong, 0});
-    word(kMargin + tag / 2, y_, number, {9, Anchor::Middle, 0xffffff, true});
-    word(kMargin + tag + 6, y_ + 0.6, fmt::format("worker {}: {}", mark.worker, mark.text), {11});
+    const double line = narrow_ ? 12 : 17;
+    const double baseline = y_ + line;
+    out_.front.push_back({margin_, baseline - 9.5, tag, 12, nullptr, kWrong, 0});
+    word(margin_ + tag / 2, baseline, number, {9, Anchor::Middle, 0xffffff, true});
+    add_lines(fmt::format("worker {}: {}", mark.worker, mark.text), margin_ + tag + 6,
+              {narrow_ ? 8.5 : 11.0}, line);
   }
 }
 

@@ -5,8 +5,15 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/words.h"
 
 namespace hetu {
+namespace {
+
+constexpr double kLeastPlot = 60;  // pixels of the time axis
+
+}  // namespace
+
 bool Layout::has_lane(Lane lane) const {
   for (const TimelineRowSet& set : sets_) {
     for (const TraceEvent& e : set.events) {
@@ -17,8 +24,9 @@ bool Layout::has_lane(Lane lane) const {
 }
 
 bool Layout::has_peaks() const {
-  return std::any_of(sets_.begin(), sets_.end(),
-                     [](const TimelineRowSet& s) { return !s.peak_activations.empty(); });
+  return !narrow_ && std::any_of(sets_.begin(), sets_.end(), [](const TimelineRowSet& s) {
+    return !s.peak_activations.empty();
+  });
 }
 
 std::string Layout::row_stages(std::size_t s, int worker) const {
@@ -51,12 +59,14 @@ void Layout::measure_rows() {
   int rows = 0;
   for (const SetFacts& f : facts_) rows += f.usage.workers;
   pitch_ = rows <= 12 ? 30 : rows <= 24 ? 24 : rows <= 40 ? 17 : rows <= 80 ? 11 : 6;
+  if (narrow_) pitch_ *= 0.7;
   if (rows > 200) pitch_ = std::max(1.5, 1200.0 / rows);
   const double inner = pitch_ * 0.86;
   metrics_.collective = has_lane(Lane::Collective) ? std::max(1.6, pitch_ * 0.2) : 0;
   metrics_.message =
       has_lane(Lane::Send) || has_lane(Lane::Receive) ? std::max(1.6, pitch_ * 0.15) : 0;
   metrics_.height = inner;
+  if (narrow_) metrics_.least_label = 6.5;  // 5 points
   pitch_ += metrics_.collective + 2 * metrics_.message;
   name_size_ = std::min(11.5, std::max(8.0, pitch_ * 0.75));
   while (pitch_ * name_every_ < name_size_) name_every_ *= 2;
@@ -64,15 +74,25 @@ void Layout::measure_rows() {
 }
 
 void Layout::choose_width() {
-  double names = 0;
+  double names = 0, workers = 0;
   for (std::size_t s = 0; s < sets_.size(); ++s) {
     for (int w = 0; w < facts_[s].usage.workers; ++w) {
       names = std::max(names, text_width(row_stages(s, w), name_size_ * 0.85));
+      workers = std::max(workers, text_width(worker_name(w), name_size_));
     }
   }
-  names = std::max(names, text_width("stage", 9.5));
-  left_ = kMargin + text_width("worker", 9.5) + 12 + names + 10;
-  const double right = (has_peaks() ? 122 : 92) + kMargin;
+  if (!narrow_) {
+    names = std::max(names, text_width("stage", 9.5)) + 10;
+    workers = text_width("worker", 9.5) + 12;
+  } else {
+    names = shows_stages() ? std::max(names, text_width("stage", 8)) + 4 : 0;
+    workers = std::max(workers, shows_stages() ? text_width("worker", 8) : 0) + 4;
+  }
+  left_ = margin_ + workers + names;
+  const double right = (narrow_       ? 4 + text_width("100 %", name_size_ * 0.9)
+                        : has_peaks() ? 122
+                                      : 92) +
+                       margin_;
   // Chooses a width at which a typical compute event has space for its label, within the limits of
   // a page.
   std::vector<double> lengths;
@@ -87,21 +107,71 @@ void Layout::choose_width() {
     std::nth_element(lengths.begin(), tenth, lengths.end());
     wanted = span_us_ / *tenth * 26;
   }
-  out_.width = options_.width > 0 ? std::max(360, options_.width)
-                                  : std::clamp(wanted + left_ + right, 720.0, 1800.0);
-  out_.width = std::round(out_.width);
+  out_.width = options_.width > 0 ? options_.width
+                                  : std::round(std::clamp(wanted + left_ + right, 720.0, 1800.0));
+  require(out_.width - left_ - right >= kLeastPlot,
+          "a figure of {:.0f} mm is too narrow for its names; it needs at least {:.0f} mm",
+          out_.width / pixels_of_mm(1), (kLeastPlot + left_ + right) / pixels_of_mm(1));
   plot_ = out_.width - left_ - right;
   metrics_.scale = plot_ / span_us_;
 }
 
+// Without stages, a narrow figure has no space for the heads of its columns, so its legend names
+// them.
 void Layout::add_columns(std::size_t s) {
   const double y = y_ - 5;
-  const double size = 9.5;
-  word(kMargin, y, "worker", {size, Anchor::Start, kGrey});
-  word(left_ - 10, y, "stage", {size, Anchor::End, kGrey});
-  word(left_ + plot_ + 10, y, "busy", {size, Anchor::Start, kGrey});
-  if (!sets_[s].peak_activations.empty())
-    word(out_.width - kMargin, y, "peak", {size, Anchor::End, kGrey});
+  const double size = narrow_ ? 8 : 9.5;
+  if (!narrow_ || shows_stages()) {
+    word(margin_, y, "worker", {size, Anchor::Start, kGrey});
+    word(left_ - (narrow_ ? 4 : 10), y, "stage", {size, Anchor::End, kGrey});
+  }
+  if (narrow_)
+    word(out_.width - margin_, y, "busy", {size, Anchor::End, kGrey});
+  else
+    word(left_ + plot_ + 10, y, "busy", {size, Anchor::Start, kGrey});
+  if (!narrow_ && !sets_[s].peak_activations.empty())
+    word(out_.width - margin_, y, "peak", {size, Anchor::End, kGrey});
+}
+
+std::string Layout::worker_name(int worker) const {
+  return (narrow_ && !shows_stages() ? "w" : "") + std::to_string(worker);
+}
+
+bool Layout::shows_stages() const {
+  return !narrow_ || std::any_of(facts_.begin(), facts_.end(), [](const SetFacts& f) {
+    return std::any_of(f.stages.begin(), f.stages.end(),
+                       [](const std::vector<int>& stages) { return stages.size() > 1; });
+  });
+}
+
+// Adds the texts beside a row, and the bar of its busy share.
+void Layout::add_beside(std::size_t s, int worker) {
+  const SetFacts& facts = facts_[s];
+  const double share =
+      facts.usage.makespan() > 0 ? facts.usage.busy[worker] / facts.usage.makespan() : 0;
+  const double bar_x = left_ + plot_ + 10;
+  if (!narrow_) {
+    const double bar_height = std::min(8.0, metrics_.height * 0.6);
+    const double bar_y = y_ + (metrics_.height - bar_height) / 2;
+    out_.back.push_back({bar_x, bar_y, 36, bar_height, nullptr, kBubble, 0});
+    out_.back.push_back({bar_x, bar_y, 36 * std::min(1.0, share), bar_height, nullptr, kBar, 0});
+  }
+  if (worker % name_every_ != 0) return;
+  const double base = y_ + metrics_.height / 2 + name_size_ * 0.36;
+  word(margin_, base, worker_name(worker), {name_size_, Anchor::Start, kInk, true});
+  if (shows_stages())
+    word(left_ - (narrow_ ? 4 : 10), base, row_stages(s, worker),
+         {name_size_ * 0.85, Anchor::End, kGrey});
+  if (narrow_) {
+    word(out_.width - margin_, base, fmt::format("{:.0f} %", share * 100),
+         {name_size_ * 0.9, Anchor::End});
+    return;
+  }
+  word(bar_x + 76, base, fmt::format("{:.1f} %", share * 100), {name_size_ * 0.9, Anchor::End});
+  const auto& peaks = sets_[s].peak_activations;
+  if (worker < static_cast<int>(peaks.size()))
+    word(out_.width - margin_, base, short_number(peaks[worker], 2),
+         {name_size_ * 0.9, Anchor::End});
 }
 
 void Layout::add_row(std::size_t s, int worker, BlockRow row) {
@@ -112,23 +182,7 @@ void Layout::add_row(std::size_t s, int worker, BlockRow row) {
   out_.back.push_back({x_of(facts.usage.start), y_, length, metrics_.height, nullptr, kBubble, 0});
   row_at_[s].push_back(out_.rows.size());
   out_.rows.push_back(std::move(row));
-  const double share =
-      facts.usage.makespan() > 0 ? facts.usage.busy[worker] / facts.usage.makespan() : 0;
-  const double bar_x = left_ + plot_ + 10;
-  const double bar_height = std::min(8.0, metrics_.height * 0.6);
-  const double bar_y = y_ + (metrics_.height - bar_height) / 2;
-  out_.back.push_back({bar_x, bar_y, 36, bar_height, nullptr, kBubble, 0});
-  out_.back.push_back({bar_x, bar_y, 36 * std::min(1.0, share), bar_height, nullptr, kBar, 0});
-  if (worker % name_every_ == 0) {
-    const double base = y_ + metrics_.height / 2 + name_size_ * 0.36;
-    word(kMargin, base, std::to_string(worker), {name_size_, Anchor::Start, kInk, true});
-    word(left_ - 10, base, row_stages(s, worker), {name_size_ * 0.85, Anchor::End, kGrey});
-    word(bar_x + 76, base, fmt::format("{:.1f} %", share * 100), {name_size_ * 0.9, Anchor::End});
-    const auto& peaks = sets_[s].peak_activations;
-    if (worker < static_cast<int>(peaks.size()))
-      word(out_.width - kMargin, base, short_number(peaks[worker], 2),
-           {name_size_ * 0.9, Anchor::End});
-  }
+  add_beside(s, worker);
   y_ += pitch_;
 }
 
@@ -139,10 +193,16 @@ void Layout::add_set(std::size_t s) {
   const std::string figures = fmt::format(
       "makespan {} {}  ·  busy {:.1f} %  ·  bubble {:.1f} %", time(facts.usage.makespan(), 3),
       out_.unit.name, busy * 100, facts.usage.makespan() > 0 ? (1 - busy) * 100 : 0.0);
-  y_ += 16;
-  word(kMargin, y_, set.title, {12.5, Anchor::Start, kInk, true});
-  word(out_.width - kMargin, y_, figures, {11, Anchor::End, kInk});
-  y_ += 21;
+  if (narrow_) {
+    add_lines(set.title, margin_, {9.5, Anchor::Start, kInk, true}, 12);
+    add_lines(figures, margin_, {8.5}, 12);
+    y_ += 15;
+  } else {
+    y_ += 16;
+    word(margin_, y_, set.title, {12.5, Anchor::Start, kInk, true});
+    word(out_.width - margin_, y_, figures, {11, Anchor::End, kInk});
+    y_ += 21;
+  }
   add_columns(s);
   const double top = y_;
   panel_top_ = y_;
@@ -159,12 +219,30 @@ void Layout::add_set(std::size_t s) {
   add_steps(s);
   add_index_words(s);
   const double bottom = y_ - (pitch_ - metrics_.total());
-  const double step = nice_step(span_us_ / out_.unit.us, plot_ / 80) * out_.unit.us;
+  const double step = nice_step(span_us_ / out_.unit.us, plot_ / tick_pitch()) * out_.unit.us;
   for (double t = 0; t <= span_us_ * (1 + 1e-9); t += step) {
     const double x = left_ + t * metrics_.scale;
     out_.grid.push_back({x, top, x, bottom, 0.6, kRule, false});
   }
   y_ += 6;
+}
+
+// Adds a text from `x` on, in as many lines as the page needs. y_ becomes the last baseline.
+void Layout::add_lines(const std::string& text, double x, const Type& type, double line_height) {
+  if (text.empty()) return;
+  std::string line;
+  for (const std::string& part : split(text, ' ')) {
+    const std::string longer = line.empty() ? part : line + " " + part;
+    if (!line.empty() && text_width(longer, type.size) > out_.width - margin_ - x) {
+      y_ += line_height;
+      word(x, y_, line, type);
+      line = part;
+    } else {
+      line = longer;
+    }
+  }
+  y_ += line_height;
+  word(x, y_, line, type);
 }
 
 // The order matters: labels depend on the scale, and marks refer to the positions of blocks.
@@ -174,18 +252,22 @@ Figure Layout::build() {
   choose_width();
   choose_labels(sets_, facts_, metrics_);
   out_.label_size = metrics_.label_size;
-  y_ = kMargin;
+  y_ = margin_;
   if (!options_.title.empty()) {
-    y_ += 15;
-    word(kMargin, y_, options_.title, {17, Anchor::Start, kInk, true});
-    y_ += 9;
+    if (narrow_) {
+      add_lines(options_.title, margin_, {11, Anchor::Start, kInk, true}, 14);
+    } else {
+      y_ -= 6;
+      add_lines(options_.title, margin_, {17, Anchor::Start, kInk, true}, 21);
+      y_ += 9;
+    }
   }
   row_at_.resize(sets_.size());
   for (std::size_t s = 0; s < sets_.size(); ++s) add_set(s);
   add_axis();
   add_key();
   add_marks();
-  out_.height = std::round(y_ + kMargin - 4);
+  out_.height = std::round(y_ + margin_ - 4);
   return std::move(out_);
 }
 

@@ -11,6 +11,7 @@
 namespace hetu {
 
 constexpr double kMargin = 20;
+constexpr double kNarrow = 480;  // width below which a figure is laid out for a column of a paper
 constexpr std::uint32_t kGrey = 0x5b6570;
 constexpr std::uint32_t kRule = 0xd3d8de;
 constexpr std::uint32_t kBar = 0x7d8794;
@@ -44,11 +45,16 @@ class Layout {
   void add_set(std::size_t s);
   void add_columns(std::size_t s);
   void add_row(std::size_t s, int worker, BlockRow row);
+  void add_beside(std::size_t s, int worker);
+  std::string worker_name(int worker) const;
+  bool shows_stages() const;
+  double tick_pitch() const { return narrow_ ? 45 : 80; }
   void add_steps(std::size_t s);
   void add_index_words(std::size_t s);
   void add_axis();
   void add_marks();
   void add_key();
+  void add_lines(const std::string& text, double x, const Type& type, double line_height);
   Area block_place(const Mark& mark) const;
 
   // Returns the x coordinate of a time.
@@ -64,6 +70,10 @@ class Layout {
 
   const std::vector<TimelineRowSet>& sets_;
   const SvgOptions& options_;
+  // True for a column of a paper (84 mm): small margins, texts on lines of their own, and neither
+  // bars nor peaks beside the rows.
+  const bool narrow_ = options_.width > 0 && options_.width < kNarrow;
+  const double margin_ = narrow_ ? 4 : kMargin;
   std::vector<SetFacts> facts_;
   std::vector<std::vector<std::size_t>> row_at_;  // by set and worker: index in out_.rows
   RowMetrics metrics_;

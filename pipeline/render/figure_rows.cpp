@@ -200,17 +200,17 @@ void choose_labels(const std::vector<TimelineRowSet>& sets, const std::vector<Se
   const bool paired =
       std::any_of(facts.begin(), facts.end(), [](const SetFacts& f) { return f.paired; });
   const double largest = std::min(12.0, metrics.height * (paired ? 0.36 : 0.62));
-  for (int level = many ? 0 : 1; level < 3 && largest >= 5; ++level) {
+  for (int level = many ? 0 : 1; level < 3 && largest >= metrics.least_label; ++level) {
     const std::vector<LabelNeed> needs = label_needs(sets, level);
-    for (double size = largest; size >= std::max(5.0, largest * (level < 2 ? 0.75 : 0.5));
-         size -= 0.5) {
+    for (double size = largest;
+         size >= std::max(metrics.least_label, largest * (level < 2 ? 0.75 : 0.5)); size -= 0.5) {
       if (!nearly_all_fit(needs, size, metrics.scale)) continue;
       metrics.label_size = size;
       metrics.label_level = level;
       return;
     }
   }
-  metrics.label_size = std::max(5.0, largest * 0.75);
+  metrics.label_size = std::max(metrics.least_label, largest * 0.75);
   metrics.label_level = 3;
   const int micros = highest_micro(sets) + 1;
   if (micros < 8) return;

@@ -27,8 +27,9 @@ struct RowMetrics {
   double collective = 0;  ///< height of the collective lane below; 0: no such lane
   double message = 0;     ///< height of each of the send and receive lanes; 0: no such lanes
   double label_size = 11;
-  int label_level = 3;  ///< 0: "2F0", 1: "F0", 2: "0", 3: no labels
-  int index_every = 0;  ///< > 0: every index_every-th micro-batch is emphasized
+  double least_label = 5;  ///< smallest font size of labels
+  int label_level = 3;     ///< 0: "2F0", 1: "F0", 2: "0", 3: no labels
+  int index_every = 0;     ///< > 0: every index_every-th micro-batch is emphasized
   /// Returns the height of all lanes.
   double total() const { return height + collective + 2 * message; }
 };

@@ -251,6 +251,10 @@ std::string groups_pdf(const std::vector<Decision>& log, const GroupsWindow& win
   return pdf_of(layout_groups(log, window));
 }
 
+std::string groups_png(const std::vector<Decision>& log, const GroupsWindow& window) {
+  return png_of(layout_groups(log, window));
+}
+
 std::string groups_table(const std::vector<Decision>& log) {
   require(!log.empty(), "the log has no group");
   const int pipelines = pipelines_of(log);

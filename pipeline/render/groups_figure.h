@@ -22,9 +22,10 @@ struct GroupsWindow {
 /// pipeline that closed a group of its own. Throws InvalidArgument if there is nothing to draw.
 Figure layout_groups(const std::vector<groups::Decision>& log, const GroupsWindow& window);
 
-/// Returns the figure as SVG, or as PDF (Unsupported in a build without cairo).
+/// Returns the figure as SVG, or as PDF or PNG (Unsupported in a build without cairo).
 std::string groups_svg(const std::vector<groups::Decision>& log, const GroupsWindow& window);
 std::string groups_pdf(const std::vector<groups::Decision>& log, const GroupsWindow& window);
+std::string groups_png(const std::vector<groups::Decision>& log, const GroupsWindow& window);
 
 /// Returns tables as text. They show per stage the number of groups, their mean size, the mean
 /// wait, and the most updates until all pipelines were joined again. They also show the group

@@ -3,14 +3,23 @@
 #include "pipeline/render/render.h"
 
 namespace hetu {
+namespace {
 
-std::string render_pdf(const std::vector<TimelineRowSet>&, const SvgOptions&) { return pdf_of({}); }
-
-std::string pdf_of(const Figure&) {
-  fail(
-      Code::Unsupported,
-      "this build can't write PDF, because it was built without cairo (package libcairo2-dev); use "
-      "SVG or HTML");
+[[noreturn]] void refuse(const char* format) {
+  fail(Code::Unsupported,
+       "this build can't write {}, because it was built without cairo (package libcairo2-dev); use "
+       "SVG or HTML",
+       format);
 }
+
+}  // namespace
+
+std::string render_pdf(const std::vector<TimelineRowSet>&, const SvgOptions&) { refuse("PDF"); }
+
+std::string render_png(const std::vector<TimelineRowSet>&, const SvgOptions&) { refuse("PNG"); }
+
+std::string pdf_of(const Figure&) { refuse("PDF"); }
+
+std::string png_of(const Figure&) { refuse("PNG"); }
 
 }  // namespace hetu

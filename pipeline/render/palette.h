@@ -1,6 +1,6 @@
 // The look of each kind of instruction, in one table that every renderer reads. Colours differ in
-// lightness, so that kinds remain distinguishable in grey. Light kinds that could be confused carry
-// a hatch.
+// lightness, so that kinds remain distinguishable in grey. Kinds that could be confused carry a
+// hatch.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -19,13 +19,21 @@ struct KindLook {
   char letter;            ///< in a text grid where a whole cell doesn't fit
   std::string_view name;  ///< in the legend
   std::uint32_t rgb;
-  bool hatched;     ///< thin diagonal lines in kInk over the colour
+  bool hatched;     ///< thin diagonal lines in hatch_rgb() over the colour
   bool light_text;  ///< white labels instead of dark ones
   Lane lane;
   bool compute;  ///< counts as busy time
   int ansi;      ///< background colour in a 256-colour terminal
   double opacity = 1;
 };
+
+/// Returns the colour of a look's hatch, which contrasts with its own colour.
+constexpr std::uint32_t hatch_rgb(const KindLook& look) {
+  return look.light_text ? 0xffffff : 0x1b2430;
+}
+
+/// Returns the opacity of a look's hatch. White labels must stay legible on a white hatch.
+constexpr double hatch_opacity(const KindLook& look) { return look.light_text ? 0.35 : 0.55; }
 
 constexpr std::uint32_t kInk = 0x1b2430;     ///< text, axis and hatches
 constexpr std::uint32_t kBubble = 0xeef0f3;  ///< idle time

@@ -14,6 +14,7 @@ namespace hetu {
 namespace {
 
 constexpr std::uint32_t kFlush = 0xd62728;
+constexpr double kLeastWidth = 480;
 
 // The last entry is the look of kinds that are not drawn.
 const std::vector<KindLook>& profile_looks() {
@@ -21,7 +22,7 @@ const std::vector<KindLook>& profile_looks() {
       {"F", "F", 'F', "forward", 0x1f77b4, false, true, Lane::Main, true, 32},
       {"R", "R", 'R', "recompute", 0x1f77b4, true, true, Lane::Main, true, 32},
       {"B", "B", 'B', "backward", 0xff7f0e, false, false, Lane::Main, true, 208},
-      {"I", "I", 'I', "input gradient", 0xff7f0e, false, false, Lane::Main, true, 208},
+      {"I", "I", 'I', "input gradient", 0xff7f0e, true, false, Lane::Main, true, 208},
       {"W", "W", 'W', "weight gradient", 0xffbb78, false, false, Lane::Main, true, 215},
       {"CURVATURE_A", "CA", 'C', "curvature", 0x2ca02c, false, true, Lane::Main, true, 34},
       {"CURVATURE_B", "CB", 'C', "curvature", 0x2ca02c, false, true, Lane::Main, true, 34},
@@ -224,11 +225,15 @@ Figure ProfileLayout::build() {
   }
   require(!facts.empty() && span_us_ > 0, "nothing to draw: {} row sets without any time",
           sets_.size());
+  require(
+      options_.width == 0 || options_.width >= kLeastWidth,
+      "a figure of {:.0f} mm is too narrow for the profile style, which needs at least {:.0f} mm",
+      options_.width / pixels_of_mm(1), kLeastWidth / pixels_of_mm(1));
   require(options_.marks.empty(), "the profile style can't show marks; use the timeline style");
   out_.looks = &profile_looks();
   out_.unit = resolve_unit(options_.unit, span_us_);
   out_.origin_us = facts.front().origin;
-  out_.width = options_.width > 0 ? std::max(360, options_.width) : 1920;  // 20 inches
+  out_.width = options_.width > 0 ? options_.width : 1920;  // 20 inches
   plot_ = out_.width - left_ - 40;
   scale_ = plot_ / span_us_;
   for (std::size_t s = 0; s < sets_.size(); ++s) add_set(sets_[s], facts[s]);

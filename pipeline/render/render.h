@@ -1,6 +1,6 @@
-// Figures of a plan or a run: text grids for a terminal, and SVG, PDF and HTML for a page. They
-// read only trace events, so that figures of the simulator and of the interpreter have the same
-// form. No code here depends on a method's name.
+// Figures of a plan or a run: text grids for a terminal, and SVG, PDF, PNG and HTML for a page.
+// They read only trace events, so that figures of the simulator and of the interpreter have the
+// same form. No code here depends on a method's name.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -85,7 +85,8 @@ struct SvgOptions {
   FigureStyle style = FigureStyle::Timeline;
   std::string title;
   TimeUnit unit;
-  int width = 0;  ///< width in pixels; 0: 720 to 1800, by the number of events
+  /// width in pixels (see pixels_of_mm), at least 150; 0: 720 to 1800, by the number of events
+  double width = 0;
   std::vector<Placement>
       placements;  ///< of one pipeline; distinguishes directions and chunks; may be empty
   int workers_per_pipeline = 0;  ///< > 0: pipelines are separated by a gap and a name
@@ -101,6 +102,12 @@ std::string render_svg(const std::vector<TimelineRowSet>& sets, const SvgOptions
 /// Returns the figure of render_svg as one PDF page. Throws as render_svg; Unsupported in a build
 /// without cairo.
 std::string render_pdf(const std::vector<TimelineRowSet>& sets, const SvgOptions& options = {});
+
+/// Returns the figure of render_svg as a PNG image with 300 dots per inch. Throws as render_pdf.
+std::string render_png(const std::vector<TimelineRowSet>& sets, const SvgOptions& options = {});
+
+/// Returns the pixels of a width in millimetres: 96 pixels are an inch.
+constexpr double pixels_of_mm(double mm) { return mm * 96 / 25.4; }
 
 /// Returns a self-contained HTML file with the same rows. The time axis zooms and pans. The
 /// instruction under the pointer is shown with its times and inputs. It is readable in grey, light

@@ -69,8 +69,8 @@ void SvgWriter::write_head() {
     if (!look.hatched) continue;
     put("<pattern id=\"h{}\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" "
         "patternTransform=\"rotate(45)\"><rect width=\"5\" height=\"5\" fill=\"{}\"/>"
-        "<rect width=\"1.4\" height=\"5\" fill=\"{}\" fill-opacity=\".55\"/></pattern>\n",
-        look.css, hex(look.rgb), hex(kInk));
+        "<rect width=\"1.4\" height=\"5\" fill=\"{}\" fill-opacity=\"{}\"/></pattern>\n",
+        look.css, hex(look.rgb), hex(hatch_rgb(look)), n(hatch_opacity(look)));
   }
   put("</defs>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
 }

@@ -198,8 +198,8 @@ def simulate(plan: Schedule, events: bool = False, **options: Any) -> dict[str, 
 
 @placed(_words)
 def render(plan: Schedule, format: str = "grid", **options: Any) -> Any:
-    """Draws the plan over time: grid, svg, html, pdf (as bytes), or trace for Perfetto. For the plan's own files, use its
-    methods csv() and json()."""
+    """Draws the plan over time: grid, svg, html, pdf or png (as bytes), or trace for Perfetto. For the plan's own files,
+    use its methods csv() and json()."""
     if format in ("csv", "json"):
         raise ValueError(f"render only draws; for {format}, use plan.{format}()")
     if format == "torch":

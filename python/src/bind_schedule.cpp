@@ -92,12 +92,12 @@ nb::list events_of(const Simulation& simulation) {
   return out;
 }
 
-// Returns bytes for a PDF, and text for all other formats.
+// Returns bytes for a PDF or PNG, and text for all other formats.
 nb::object rendered(const Schedule& plan, const nb::dict& options) {
   const PlanOptions o = options_of(options);
   const Schedule lowered = proved(o, plan);
   const std::string text = figure_of_run(o, simulated(o, lowered, true), lowered);
-  if (o.format == "pdf") return nb::bytes(text.data(), text.size());
+  if (o.format == "pdf" || o.format == "png") return nb::bytes(text.data(), text.size());
   return nb::str(text.data(), text.size());
 }
 

@@ -24,7 +24,7 @@ TEST(OutputFormat, IsWhatTheSuffixSays) {
     return !text.empty() && text[0] != '<' && text[0] != '{';
   };
   const std::vector<std::tuple<std::string, std::vector<std::string>, std::string>> commands = {
-      {"schedule" + plan, {".csv", ".json", ".svg", ".html", ".txt", ""}, ".png"},
+      {"schedule" + plan, {".csv", ".json", ".svg", ".html", ".txt", ""}, ".pn"},
       {"simulate" + plan, {".csv", ".json", ".svg", ".html", ".txt", ""}, ".pn"},
       {"rehearse" + plan + "--repeat 1 --time-unit 1ms",
        {".json", ".svg", ".html", ".txt", ""},

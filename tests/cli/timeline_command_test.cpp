@@ -56,7 +56,7 @@ TEST_F(TimelineCommand, DrawsWhoMetWhomOfAGroupLog) {
         {"--groups lost.jsonl", "contains no group"},
         {"--groups plan.json", "plan.json:1: not a line of a group log"},
         {"--groups g.jsonl plan.json", "remove TRACE 'plan.json'"},
-        {"--groups g.jsonl -o g.html", "svg, pdf and a table, got html"},
+        {"--groups g.jsonl -o g.html", "svg, pdf, png and a table, got html"},
         {"--groups g.jsonl -o g.svg --from 9 --to 8", "--to 8 must be above --from 9"},
         {"--groups g.jsonl -o g.svg --from 1e9 --to 2e9", "no group closed between"}}) {
     const Outcome o = hetu(fmt::format("timeline {}", arguments));
@@ -117,11 +117,11 @@ TEST_F(TimelineCommand, RefusesInOneLine) {
            {"torn.json -o x.svg", "torn.json: not a Hetu trace"},
            {"empty.json -o x.svg", "no events"},
            {"far.json -o x.svg", "'tid' must be from 0 to 1000000, got 2000000000"},
-           {"plan.json -o x.png",
-            "-o x.png: unknown suffix '.png'; known: .txt, .svg, .pdf, .html"},
+           {"plan.json -o x.gif",
+            "-o x.gif: unknown suffix '.gif'; known: .txt, .svg, .pdf, .png, .html"},
            {"plan.json -o x.svg --step 3", "step 3 is not in the trace"},
            {"plan.json -o x.svg --steps 0", "--steps"},
-           {"plan.json -o x.svg --format png", "unknown 'png'"},
+           {"plan.json -o x.svg --format gif", "unknown 'gif'"},
            {"plan.json -o x.html --style profile", "--style profile"}}) {
     const Outcome o = hetu("timeline " + arguments);
     EXPECT_EQ(o.status, 2) << arguments;

@@ -129,7 +129,7 @@ function paint(l) {
     const p = tile.getContext('2d');
     p.fillStyle = l.rgb;
     p.fillRect(0, 0, 6, 6);
-    p.strokeStyle = 'rgba(27, 36, 48, .55)';
+    p.strokeStyle = l.light ? 'rgba(255, 255, 255, .35)' : 'rgba(27, 36, 48, .55)';
     p.lineWidth = 1.3;
     for (const shift of [-6, 0, 6]) {
       p.beginPath();

@@ -7,12 +7,16 @@ namespace hetu {
 namespace {
 
 TEST(NoPdf, SaysWhatTheBuildLacks) {
-  try {
-    render_pdf({}, {});
-    FAIL() << "drew a PDF without cairo";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::Unsupported);
-    EXPECT_THAT(e.what(), testing::HasSubstr("libcairo2-dev"));
+  for (const auto& [format, render] :
+       {std::pair("PDF", render_pdf), std::pair("PNG", render_png)}) {
+    try {
+      render({}, {});
+      FAIL() << "drew a figure without cairo";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::Unsupported);
+      EXPECT_THAT(e.what(), testing::HasSubstr("libcairo2-dev"));
+      EXPECT_THAT(e.what(), testing::HasSubstr(format));
+    }
   }
 }
 

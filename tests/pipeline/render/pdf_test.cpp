@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <regex>
 
 #include "base/error.h"
@@ -34,6 +35,26 @@ TEST(Pdf, IsOnePageOfThePicturesSizeAndDeterministic) {
     }
   }
   EXPECT_THROW(render_pdf({}), Error);
+}
+
+// Reads a number of four bytes.
+std::uint32_t number_at(const std::string& bytes, std::size_t at) {
+  std::uint32_t number = 0;
+  for (std::size_t i = 0; i < 4; ++i)
+    number = number << 8 | static_cast<unsigned char>(bytes.at(at + i));
+  return number;
+}
+
+TEST(Png, HasThreeHundredDotsPerInch) {
+  const auto events = drawn::lay_in_time(drawn::one_f_one_b(4, 8), 4, {}, 1000);
+  const std::vector<TimelineRowSet> sets = {{"predicted", events, {}}};
+  SvgOptions options;
+  options.width = pixels_of_mm(84);
+  const std::string png = render_png(sets, options);
+  EXPECT_THAT(png, testing::StartsWith("\x89PNG\r\n"));
+  EXPECT_EQ(number_at(png, 16), std::ceil(84 / 25.4 * 300));  // width in the chunk IHDR
+  EXPECT_EQ(number_at(png, 20), std::ceil(layout_figure(sets, options).height * 300 / 96));
+  EXPECT_EQ(png, render_png(sets, options));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Writes a figure as PDF with cairo: the same figure as the SVG.
+// Writes a figure as PDF or PNG with cairo: the same figure as the SVG.
 #include <cairo-pdf.h>
 
 #include <cmath>
@@ -12,13 +12,14 @@
 namespace hetu {
 namespace {
 
-constexpr double kPointsPerPixel = 0.75;  // CSS pixels
+constexpr double kPointsPerPixel = 0.75;      // CSS pixels
+constexpr double kDotsPerPixel = 300 / 96.0;  // of a PNG image
 constexpr double kHatchPitch = 5, kHatchWidth = 1.4;
 constexpr double kPi = 3.14159265358979323846;
 
 void check(cairo_status_t status, const char* what) {
   if (status != CAIRO_STATUS_SUCCESS)
-    fail(Code::Io, "PDF: {} failed: {}", what, cairo_status_to_string(status));
+    fail(Code::Io, "cairo: {} failed: {}", what, cairo_status_to_string(status));
 }
 
 cairo_status_t append(void* text, const unsigned char* data, unsigned length) {
@@ -26,11 +27,13 @@ cairo_status_t append(void* text, const unsigned char* data, unsigned length) {
   return CAIRO_STATUS_SUCCESS;
 }
 
-class PdfWriter {
+using Surface = std::unique_ptr<cairo_surface_t, decltype(&cairo_surface_destroy)>;
+
+// Draws a figure on a surface, whose units are 1 / `scale` pixels.
+class Writer {
  public:
-  explicit PdfWriter(const Figure& figure);
-  void set_title(const std::string& title);
-  std::string write();
+  Writer(const Figure& figure, cairo_surface_t* surface, double scale);
+  void draw();
 
  private:
   void color(std::uint32_t rgb, double opacity = 1) {
@@ -38,49 +41,29 @@ class PdfWriter {
                           (rgb & 255) / 255.0, opacity);
   }
   void fill(const KindLook& look, double x, double y, double width, double height);
-  void hatch(double x, double y, double width, double height, double opacity);
+  void hatch(const KindLook& look, double x, double y, double width, double height);
   void text(const Word& word);
   void draw(const Area& area);
   void draw(const Stroke& stroke);
   void draw(const BlockRow& row);
 
   const Figure& figure_;
-  std::string out_;
-  std::unique_ptr<cairo_surface_t, decltype(&cairo_surface_destroy)> surface_;
   std::unique_ptr<cairo_t, decltype(&cairo_destroy)> context_;
   cairo_t* c_;
 };
 
-PdfWriter::PdfWriter(const Figure& figure)
-    : figure_(figure),
-      surface_(cairo_pdf_surface_create_for_stream(append, &out_, figure.width * kPointsPerPixel,
-                                                   figure.height * kPointsPerPixel),
-               cairo_surface_destroy),
-      context_(cairo_create(surface_.get()), cairo_destroy),
-      c_(context_.get()) {
+Writer::Writer(const Figure& figure, cairo_surface_t* surface, double scale)
+    : figure_(figure), context_(cairo_create(surface), cairo_destroy), c_(context_.get()) {
   check(cairo_status(c_), "opening a page");
-  // Version 1.4 can be read by every viewer. It also makes the output independent of cairo's
-  // version: from PDF 1.5 on, cairo 1.18 packs objects into streams.
-  cairo_pdf_surface_restrict_to_version(surface_.get(), CAIRO_PDF_VERSION_1_4);
-  // No creation date, so that the same input gives the same bytes.
-  cairo_pdf_surface_set_metadata(surface_.get(), CAIRO_PDF_METADATA_CREATE_DATE, nullptr);
-  cairo_scale(c_, kPointsPerPixel, kPointsPerPixel);
-}
-
-/// Sets the document's title, which viewers show and searches find. The text on the page is drawn
-/// as glyphs.
-void PdfWriter::set_title(const std::string& title) {
-  if (title.empty()) return;
-  cairo_pdf_surface_set_metadata(surface_.get(), CAIRO_PDF_METADATA_TITLE,
-                                 printable(title).c_str());
+  cairo_scale(c_, scale, scale);
 }
 
 /// Draws lines at 45 degrees. All lines are on one grid of the page, like those of an SVG pattern.
-void PdfWriter::hatch(double x, double y, double width, double height, double opacity) {
+void Writer::hatch(const KindLook& look, double x, double y, double width, double height) {
   cairo_save(c_);
   cairo_rectangle(c_, x, y, width, height);
   cairo_clip(c_);
-  color(kInk, 0.55 * opacity);
+  color(hatch_rgb(look), hatch_opacity(look) * look.opacity);
   cairo_set_line_width(c_, kHatchWidth);
   const double pitch = kHatchPitch * std::sqrt(2.0);
   for (double at = std::floor((x - height) / pitch) * pitch; at < x + width; at += pitch) {
@@ -91,14 +74,14 @@ void PdfWriter::hatch(double x, double y, double width, double height, double op
   cairo_restore(c_);
 }
 
-void PdfWriter::fill(const KindLook& look, double x, double y, double width, double height) {
+void Writer::fill(const KindLook& look, double x, double y, double width, double height) {
   color(look.rgb, look.opacity);
   cairo_rectangle(c_, x, y, width, height);
   cairo_fill(c_);
-  if (look.hatched) hatch(x, y, width, height, look.opacity);
+  if (look.hatched) hatch(look, x, y, width, height);
 }
 
-void PdfWriter::text(const Word& word) {
+void Writer::text(const Word& word) {
   const std::string shown = printable(word.text);
   cairo_select_font_face(c_, "sans-serif", CAIRO_FONT_SLANT_NORMAL,
                          word.bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
@@ -111,7 +94,7 @@ void PdfWriter::text(const Word& word) {
   cairo_show_text(c_, shown.c_str());
 }
 
-void PdfWriter::draw(const Area& a) {
+void Writer::draw(const Area& a) {
   if (a.outline > 0) {
     color(a.rgb);
     cairo_set_line_width(c_, a.outline);
@@ -126,7 +109,7 @@ void PdfWriter::draw(const Area& a) {
   }
 }
 
-void PdfWriter::draw(const Stroke& s) {
+void Writer::draw(const Stroke& s) {
   const double dashes[] = {4, 3};
   cairo_set_dash(c_, dashes, s.dashed ? 2 : 0, 0);
   color(s.rgb);
@@ -138,7 +121,7 @@ void PdfWriter::draw(const Stroke& s) {
 }
 
 // Three passes, so that accents lie over all blocks and labels over all accents.
-void PdfWriter::draw(const BlockRow& row) {
+void Writer::draw(const BlockRow& row) {
   for (const Block& b : row.blocks)
     fill(*b.look, row.x + b.x, row.y + b.y, std::max(b.width, 0.1), b.height);
   for (const Block& b : row.blocks) {
@@ -161,7 +144,7 @@ void PdfWriter::draw(const BlockRow& row) {
   }
 }
 
-std::string PdfWriter::write() {
+void Writer::draw() {
   for (const Area& a : figure_.back) draw(a);
   for (const Stroke& s : figure_.grid) draw(s);
   for (const BlockRow& row : figure_.rows) draw(row);
@@ -169,20 +152,56 @@ std::string PdfWriter::write() {
   for (const Area& a : figure_.front) draw(a);
   for (const Word& w : figure_.words) text(w);
   check(cairo_status(c_), "drawing");
-  cairo_surface_finish(surface_.get());
-  check(cairo_surface_status(surface_.get()), "writing");
-  return std::move(out_);
+}
+
+// `title` is the document's title, which viewers show and searches find. The text on the page is
+// drawn as glyphs.
+std::string written_pdf(const Figure& figure, const std::string& title) {
+  std::string out;
+  const Surface surface(
+      cairo_pdf_surface_create_for_stream(append, &out, figure.width * kPointsPerPixel,
+                                          figure.height * kPointsPerPixel),
+      cairo_surface_destroy);
+  // Version 1.4 can be read by every viewer. It also makes the output independent of cairo's
+  // version: from PDF 1.5 on, cairo 1.18 packs objects into streams.
+  cairo_pdf_surface_restrict_to_version(surface.get(), CAIRO_PDF_VERSION_1_4);
+  // No creation date, so that the same input gives the same bytes.
+  cairo_pdf_surface_set_metadata(surface.get(), CAIRO_PDF_METADATA_CREATE_DATE, nullptr);
+  if (!title.empty())
+    cairo_pdf_surface_set_metadata(surface.get(), CAIRO_PDF_METADATA_TITLE,
+                                   printable(title).c_str());
+  Writer(figure, surface.get(), kPointsPerPixel).draw();
+  cairo_surface_finish(surface.get());
+  check(cairo_surface_status(surface.get()), "writing");
+  return out;
 }
 
 }  // namespace
 
 std::string render_pdf(const std::vector<TimelineRowSet>& sets, const SvgOptions& options) {
-  const Figure figure = layout_figure(sets, options);
-  PdfWriter writer(figure);
-  writer.set_title(options.title);
-  return writer.write();
+  return written_pdf(layout_figure(sets, options), options.title);
 }
 
-std::string pdf_of(const Figure& figure) { return PdfWriter(figure).write(); }
+std::string render_png(const std::vector<TimelineRowSet>& sets, const SvgOptions& options) {
+  return png_of(layout_figure(sets, options));
+}
+
+std::string pdf_of(const Figure& figure) { return written_pdf(figure, ""); }
+
+std::string png_of(const Figure& figure) {
+  const auto dots = [](double pixels) {
+    return static_cast<int>(std::ceil(pixels * kDotsPerPixel));
+  };
+  const Surface surface(
+      cairo_image_surface_create(CAIRO_FORMAT_RGB24, dots(figure.width), dots(figure.height)),
+      cairo_surface_destroy);
+  Figure page = figure;
+  page.back.insert(page.back.begin(),
+                   {-1, -1, figure.width + 2, figure.height + 2, nullptr, 0xffffff, 0});
+  Writer(page, surface.get(), kDotsPerPixel).draw();
+  std::string out;
+  check(cairo_surface_write_to_png_stream(surface.get(), append, &out), "writing");
+  return out;
+}
 
 }  // namespace hetu
