@@ -6,6 +6,7 @@
 #include <omp.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <new>
@@ -34,7 +35,7 @@ thread_local int depth = 0;  // nesting depth of this thread's guards
 // OpenMP 4.5. If PyTorch is imported first, the loader uses that library for the whole process. The
 // module must load there, too, so watch_forks() looks the function up at run time.
 using EndThreads = int (*)(omp_pause_resource_t);
-EndThreads end_openmp_threads = nullptr;
+std::atomic<EndThreads> end_openmp_threads = nullptr;  // several threads may construct jobs
 
 // Keeps the mutex locked during fork(), so that no other thread is within a guard. A fork from a
 // callback, within a guard of its own thread, waits only for the other threads.
@@ -45,7 +46,7 @@ void before_fork() {
   g.is_closing = true;
   g.changed.wait(lock, [&] { return g.inside == own; });
   lock.release();
-  if (end_openmp_threads != nullptr) end_openmp_threads(omp_pause_soft);
+  if (const EndThreads end = end_openmp_threads; end != nullptr) end(omp_pause_soft);
 }
 
 void open_again() {
