@@ -39,7 +39,7 @@ MISTAKES = (
     ("ht.ops.reduce_sum(w, axes=1.5)", 'Argument "axes" to "reduce_sum" has incompatible type "float"'),
     ("ht.averaging.Averaging(sync=4)", 'Unexpected keyword argument "sync" for "Averaging"'),
     ("ht.optim.Adam(0.1, decay=0.1)", 'Unexpected keyword argument "decay" for "Adam"'),
-    ("ht.Excutor", 'Module has no attribute "Excutor"'),
+    ("ht.Executer", 'Module has no attribute "Executer"'),
 )
 
 
