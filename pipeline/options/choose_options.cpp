@@ -260,16 +260,6 @@ Ranking ranking_of(ChooseOptions& r) {
     };
   }
   rank.limit_micros = r.plan.sizes.memory_limit;
-  for (const std::string& name : rank.methods) {
-    if (!is_plan_function(name)) continue;
-    rank.own[name] = [plan = r.plan, name](int micro_batches) {
-      PlanOptions o = plan;
-      o.source = name;
-      o.sizes.micro_batches = micro_batches;
-      o.given.insert("micro_batches");
-      return plan_of(o);
-    };
-  }
   rank.limit_bytes = r.plan.sizes.memory_bytes;
   rank.sync = r.plan.sync;
   rank.run = r.plan.run;
