@@ -1,7 +1,5 @@
 // Tests the choice of cuts. It uses the costs of blocks and the speeds of workers, and keeps every
 // worker within its memory limit.
-#include "pipeline/cost/partition.h"
-
 #include <gmock/gmock.h>
 
 #include <set>
@@ -10,6 +8,7 @@
 #include "executor/job/job.h"
 #include "executor/job/make_plan.h"
 #include "executor/stage/block_times.h"
+#include "pipeline/cost/partition.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
 

@@ -1,4 +1,6 @@
 // Tests the keys of a job: their creation, and their use by sockets.
+#include "net/keys/keys.h"
+
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,7 +9,6 @@
 #include <zmq.hpp>
 
 #include "base/error.h"
-#include "net/keys/keys.h"
 #include "net/keys/sockets.h"
 #include "tests/temporary_folder.h"
 

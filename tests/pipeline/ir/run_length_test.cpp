@@ -1,4 +1,6 @@
 // Tests methods without a flush: orders, weight versions, memory and the steady state.
+#include "pipeline/ir/run_length.h"
+
 #include <gmock/gmock.h>
 
 #include <numeric>
@@ -11,7 +13,6 @@
 #include "base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
-#include "pipeline/ir/run_length.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"
 #include "pipeline/verify/verify.h"

@@ -1,5 +1,7 @@
 // Tests plans that the classes of torch.distributed.pipelining wrote (make_torch_plans.py). They
 // are read, verified and predicted, and they equal Hetu's own plans.
+#include "pipeline/ir/torch_csv.h"
+
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -9,7 +11,6 @@
 #include "base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
-#include "pipeline/ir/torch_csv.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"
 #include "pipeline/verify/verify.h"
