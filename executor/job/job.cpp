@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "executor/device/threads.h"
 #include "executor/job/gpu_messages.h"
 #include "executor/job/host_memory.h"
