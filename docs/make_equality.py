@@ -36,29 +36,98 @@ OPTIMIZERS = {
 }
 HEAD = """# Equal to one process
 
-This page shows that every synchronous method gives the results of one process. `docs/make_equality.py` writes it by training
-every case of the table, and a test checks that it is up to date. The model is BERT `deep` (16 layers of 64, tied, dropout
-0.1). A run has {steps} steps of max(8, 2 P) micro-batches of {samples} samples per pipeline, with clipping. P is the number
-of workers per pipeline, which are threads. The reference is one process with one stage and the same micro-batches. Each cell
-covers four runs: SGD and AdamW, each without and with recompute (varuna has its own).
+With `--sums tree`, a synchronous training gives the same bits under every layout: with any number of pipelines and stages,
+and with any synchronous method, a job computes exactly what one process computes. This page says what that covers, what it
+costs, and how to check it. Without the option, one pipeline equals one process, and several pipelines differ by about 5e-8.
+
+Check it yourself. Worker 0 repeats every step in one process, and the job ends with an error at the first bit that differs:
+
+```bash
+hetu data sample sample
+heturun -w 4 python3 train_bert.py --data sample --model tiny --pipeline chimera --devices pipe_2_2 --steps 5 \\
+    --batch-size 8 --micro-batches 4 --sums tree --compare-single
+```
+
+## The statement
+
+Two jobs with `--sums tree` have equal weights, optimizer states, running statistics, K-FAC factors, losses and gradient
+norms after every step, bit by bit, if they have in common:
+
+- the model, the data, the seed, the optimizer and the dtype,
+- the samples per micro-batch, and the number of micro-batches of all pipelines together (pipelines x `--micro-batches`),
+- the processor's instructions and the version of oneDNN.
+
+They may differ in pipelines, stages, cut, method, recompute, threads, device (`cpu` or `far`), the order in which messages
+arrive, and the number of pipelines and stages before and after a checkpoint.
+
+## How
+
+- **Gradients.** The micro-batches of a step, in the order of their samples over all pipelines, are the leaves of a binary
+  tree. A gradient's sum adds the nodes of that tree, whoever computes them. For example, with six micro-batches it is
+  `((0 + 1) + (2 + 3)) + (4 + 5)`. A copy of a stage adds what it can within its own micro-batches, and the copies add their
+  partial sums in the order of the tree. A plan is refused unless every micro-batch is in each sum once.
+- **Tied weights.** The sum of each use is made first. The uses are then added in model order.
+- **Losses, counts and norms.** Every worker receives the values of all micro-batches, and adds them in their order.
+- **Running statistics.** All micro-batches of a step begin with the same statistics. At the end of the step, these become
+  the mean of what the micro-batches made of them. They therefore move once per step, not once per micro-batch.
+- **Dropout and data.** A sample's number in the global batch decides its row of the data and its random numbers.
+- **Kernels.** No kernel's bits depend on the number of threads.
+
+`hetu.torch.Pipeline(sums="tree")` does the same for gradients of PyTorch modules, also with `shard_optimizer`. (Tested on the
+CPU; not yet on an accelerator.) Three conditions are its own: each pipeline's batch is divided evenly, running statistics are those of one
+pipeline (so compare models without batch norm), and the uses of a tied parameter are on one stage in both layouts or on two
+in both, because autograd adds uses on one stage before anyone can see them.
+
+## What it costs
+
+- **Time**: a step of BERT-base with 8 micro-batches of 8 x 128 takes {ratio}
+  of the time with `--sums running`, on two cores (`tests/bench/sum_order.py`).
+- **Memory**: a worker keeps up to log2(M) partial sums of its stages' gradients at once, where M is its number of
+  micro-batches: 2 for 4, 3 for 8. `--sums running` keeps one. The memory that a job reports includes them.
+- **Messages**: none more if each pipeline has 2, 4, 8, … micro-batches. Otherwise a pipeline sends one partial sum for each
+  part of its micro-batches that is a node of the tree: 3 micro-batches are two such parts.
+- **Embedding tables**: their gradients are handled as whole tensors, not by the rows looked up.
+
+Not available, with an error that says so: asynchronous methods, parameter servers, averaged weights, `--wire bf16`,
+`--concat halving`, `lazy_rows`, and K-FAC's `replan`. K-FAC with `fill="best"` or `"wrap"` refreshes its inverses where the
+plan has bubbles, so that the step of a refresh depends on the layout; `fill="after"` doesn't.
+
+## Accuracy
+
+Adding in a tree has a smaller bound of the rounding error than adding one by one: log2(M) roundings of each term instead of
+M - 1 (N. Higham, *The accuracy of floating point summation*, SIAM J. Sci. Comput. 14(4), 1993).
+
+## Related work
+
+ReproBLAS (W. Ahrens, J. Demmel, H. D. Nguyen, *Algorithms for efficient reproducible floating point summation*, ACM TOMS
+46(3), 2020) makes any order of additions give the same bits, at twice the bytes per element and an additional pass per
+micro-batch. A fixed tree needs neither, because a plan says in advance who computes which micro-batch.
+
+## With `--sums running`, the default
+
+The table shows the distance of every synchronous method from one process. `docs/make_equality.py` writes it by training
+every case, and a test checks that it is up to date. The same test trains the cases with `--sums tree`, and demands equal
+bits of all but `chimera halving`, which is refused. The model is BERT `deep` (16 layers of 64, tied, dropout 0.1). A run has
+{steps} steps of max(8, 2 P) micro-batches of {samples} samples per pipeline, with clipping. P is the number of workers per
+pipeline, which are threads. The reference is one process with one stage and the same micro-batches. Each cell covers four
+runs: SGD and AdamW, each without and with recompute (varuna has its own).
 
 *bitwise*: all weights and losses have the bits of one process. A figure means that the gradients of a parameter are added in
 another order: by replicas, pipelines, or backwards that do not run in ascending order of micro-batch. The figure is the
 larger of two values: the distance of an SGD-trained weight tensor, divided by its norm (by 1 if the norm is less), and the
 relative distance of a loss with either optimizer. No figure is above {bound:g}.
 
-Each worker has one thread here. No kernel's bits depend on the number of threads (`ops_test` checks every operator with 1,
-2, 3, 4 and 7; `threads_test` trains ResNet-18 and BERT with several), so `--threads` may differ between the runs. The
-processor's instructions and the version of oneDNN must be the same. In every run, the peak number of activations that each
-worker keeps, and their bytes, are exactly those of its plan.
+`ops_test` checks every operator with 1, 2, 3, 4 and 7 threads, `threads_test` trains ResNet-18 and BERT with several, and
+`layouts_test` draws trainings with `--sums tree`: model, optimizer, dtype, device, threads, method, pipelines and stages. In
+every run, the peak number of activations that each worker keeps, and their bytes, are exactly those of its plan.
 
-Batch norm uses the statistics of one micro-batch, in one process too. Every replica and pipeline has its own running
-statistics, and their mean is saved. `--concat halving` refuses models with batch norm, because half a micro-batch has other
-statistics.
+With `--sums running`, batch norm's running statistics move with each micro-batch. Every replica and pipeline has its own,
+and their mean is saved. `--concat halving` refuses models with batch norm, because half a micro-batch has other statistics.
 
 | method | {columns} |
 |---|{rules}
 """
+RATIO = "1.016 (0.984 to 1.055 in three rounds)"  # of tests/bench/sum_order.py --model base
 
 
 class Cell(NamedTuple):
@@ -94,18 +163,27 @@ def fits(cell: Cell) -> bool:
 
 
 @cache
-def alone(optimizer: str, micro_batches: int) -> equality.Outcome:
-    return equality.train(OPTIMIZERS[optimizer], micro_batches=micro_batches)
+def alone(optimizer: str, micro_batches: int, sums: str) -> equality.Outcome:
+    return equality.train(OPTIMIZERS[optimizer], micro_batches=micro_batches, sums=sums)
 
 
 def measured(cell: Cell) -> str:
-    """Returns the cell's text. Throws ValueError where the result differs from the page's promise."""
+    """Returns the cell's text. Throws ValueError where the result differs from the page's promise, also with a tree."""
+    text = compared(cell, "running")
+    if ("concat", "halving") in cell.options:
+        return text
+    if compared(cell, "tree") != "bitwise":
+        raise ValueError(f"{cell}: --sums tree does not give the bits of one process")
+    return text
+
+
+def compared(cell: Cell, sums: str) -> str:
     worst = 0.0
     for optimizer, settings in OPTIMIZERS.items():
-        one = alone(optimizer, micros(cell.workers) * cell.pipelines)
+        one = alone(optimizer, micros(cell.workers) * cell.pipelines, sums)
         for recompute in (False,) if cell.method in OWN_RECOMPUTE else (False, True):
             many = equality.train(settings, cell.workers, cell.pipelines, micros(cell.workers), method=cell.method,
-                                  with_recompute=recompute, **dict(cell.options))
+                                  with_recompute=recompute, sums=sums, **dict(cell.options))
             if not many.peaks_agree:
                 raise ValueError(f"{cell}: a worker keeps other activations than its plan says")
             weights, losses = equality.difference(one, many)
@@ -129,7 +207,7 @@ def cells() -> dict[Cell, bool]:
 def page() -> str:
     columns = " | ".join(f"{pipelines} x P = {workers}" for pipelines in PIPELINES for workers in WORKERS)
     text = HEAD.format(steps=equality.STEPS, samples=equality.SAMPLES, bound=BOUND, columns=columns,
-                       rules="---|" * (len(PIPELINES) * len(WORKERS)))
+                       rules="---|" * (len(PIPELINES) * len(WORKERS)), ratio=RATIO)
     lines: dict[str, list[str]] = {}
     for cell, there in cells().items():
         lines.setdefault(cell.row, []).append(measured(cell) if there else "")

@@ -175,10 +175,11 @@ class StageCompiler {
 
   // Returns the use to whose sum the node's kernel adds its output 0, or kNone. Such a gradient
   // needs no location of its own, since only the sum reads it. Not for half micro-batches, whose
-  // kernels have two sizes but share one sum.
+  // kernels have two sizes but share one sum, nor for sums in a tree, whose order would be the
+  // kernel's.
   int summed_use(NodeId n) {
     const Node& node = graph_.nodes[n];
-    if (!in_backward_ || options_.half_backward) return kNone;
+    if (!in_backward_ || options_.half_backward || options_.sum_slots > 0) return kNone;
     const ValueId v = node.outputs[0];
     const auto is_of = [v](const GradientUse& g) { return g.gradient == v; };
     const auto& all = graph_.gradients;

@@ -175,6 +175,9 @@ void StagePlacement::place_replacements() {
       plan.memory.buffers += bytes(v);
     }
     b.next = place_[v];
+    if (options_.sum_slots == 0 || !options_.training) continue;
+    b.collected = {Region::Weights, kNoRing, take(bytes(v) * options_.micro_batches), bytes(v)};
+    plan.memory.buffers += bytes(v) * options_.micro_batches;
   }
 }
 
@@ -194,11 +197,13 @@ void StagePlacement::place_state() {
 // Accumulators are adjacent in model order, so that a bucket of an all-reduce is one range.
 void StagePlacement::place_accumulators() {
   std::vector<std::pair<int, const GradientUse*>> by_rows;
+  const std::int64_t first = end_;
   for (StageParameter& p : plan.parameters) {
     const std::int64_t size = bytes(graph_.parameters[p.parameter].value);
     for (const GradientUse& use : graph_.gradients) {
       if (use.parameter != p.parameter) continue;
       const int stage = nodes.stage_of_block(use.block);
+      p.all_uses.emplace_back(use.use, stage);
       if (stage != options_.stage) {
         if (std::count(p.other_stages.begin(), p.other_stages.end(), stage) == 0)
           p.other_stages.push_back(stage);
@@ -215,13 +220,18 @@ void StagePlacement::place_accumulators() {
     p.owner = p.other_stages.empty() || options_.stage < p.other_stages.front();
     if (!p.other_stages.empty()) p.tied_pair = nodes.tied_pair(p);
   }
+  plan.sum_slots = std::max(1, options_.sum_slots);
+  plan.sum_stride = end_ - first;
+  plan.memory.gradients *= plan.sum_slots;
+  take((plan.sum_slots - 1) * plan.sum_stride);
   for (const auto& [use, gradient] : by_rows) place_rows(plan.uses[use], *gradient);
 }
 
 // Returns true for the gradient of a lookup, if only the sum of its parameter's single use reads
 // it.
 bool StagePlacement::goes_by_rows(const GradientUse& use) const {
-  if (options_.dense_tables || nodes.in_backward(use.gradient)) return false;
+  if (options_.dense_tables || options_.sum_slots > 0 || nodes.in_backward(use.gradient))
+    return false;
   return graph_.producer(use.gradient).op == "embedding_grad" &&
          std::count_if(graph_.gradients.begin(), graph_.gradients.end(), [&](const GradientUse& g) {
            return g.parameter == use.parameter || g.gradient == use.gradient;

@@ -151,6 +151,8 @@ struct StageParameter {
   /// Optimizer state tensors, each with `elements` elements of StagePlan::state_dtype.
   std::vector<Loc> state;
   std::vector<int> uses;  ///< indices into StagePlan::uses, ascending: the uses on this stage
+  /// All uses of the parameter in model order, on any stage: use number and model stage.
+  std::vector<std::pair<int, int>> all_uses;
   std::vector<int> other_stages;  ///< model stages that hold the same (tied) parameter, ascending
   int tied_pair = kNone;          ///< index into tied_stages(), if the parameter is tied
   /// True on the lowest stage that holds the parameter. That stage counts the parameter in the norm
@@ -167,6 +169,9 @@ struct StageBuffer {
   std::int64_t elements = 0;
   Loc value;
   Loc next;  ///< copied to `value` after each training forward
+  /// With CompileOptions::sum_slots: where `next` is copied instead, with one place per micro-batch
+  /// of a step at this stride. The end of the step sets `value` to the mean over all micro-batches.
+  Loc collected = {};
 };
 
 /// A use of a parameter on this stage. The gradient of a table that only a lookup reads is stored
@@ -256,6 +261,10 @@ struct StagePlan {
   DType state_dtype = DType::Float32;      ///< Float32 or BFloat16
   std::vector<StageBuffer> buffers;        ///< ascending index in the graph
   std::vector<StageUse> uses;
+  /// The accumulators of weights have this many slots, at this distance in bytes; slot 0 is at
+  /// StageUse::accumulator. One, unless CompileOptions::sum_slots has another number.
+  int sum_slots = 1;
+  std::int64_t sum_stride = 0;
   std::vector<StageFeed> feeds;
   std::vector<StageFetch> fetches;
   std::vector<StageCount> counts;
@@ -299,6 +308,9 @@ struct CompileOptions {
   int optimizer_states = 0;            ///< optimizer state tensors per parameter
   DType state_dtype = DType::Float32;  ///< dtype of these tensors: Float32 or BFloat16
   bool dense_tables = false;           ///< no gradient is stored by rows
+  /// Partial sums of gradients that are kept at once (sum_tree.h); 0: one sum, to which kernels
+  /// may add gradients themselves.
+  int sum_slots = 0;
   KernelChoice kernels = KernelChoice::Best;
   PrepareKernel prepare = nullptr;         ///< the back end that runs the stage
   FactorScratch factor_scratch = nullptr;  ///< of the same back end; needed if a layer has factors

@@ -58,12 +58,12 @@ Event DirectLinks::receive(int peer, comm::Tag tag, void* data, std::size_t byte
 }
 
 Event DirectLinks::sum(const comm::Group& group, comm::Tag tag, float* data, std::int64_t elements,
-                       const Event& ready) {
+                       const Event& ready, const comm::Terms& terms) {
   if (group.size() == 1 || elements == 0) return ready;
   comm::Group members = group;
   std::sort(members.begin(), members.end());
   Channel& on = channel({true, members.front(), members});
-  const DirectSum whole{group, transport_.worker(), data, elements};
+  const DirectSum whole{group, transport_.worker(), data, elements, terms};
   return on.give({tag, ready, [&on, whole, &device = device_](comm::NcclGroup& nccl, Queue& queue) {
                     put_sum(whole, device.kernels(), on.room(sum_room(whole)), nccl, queue);
                   }});

@@ -30,9 +30,10 @@ class DirectLinks {
   Event receive(int peer, comm::Tag tag, void* data, std::size_t bytes, const Event& ready);
   /// Computes data[0..elements) = the sum over the group of the members' data. Adds in the order of
   /// `group`, which must be the same on every member. The result has the bits of
-  /// Reducer::start_sum.
+  /// Reducer::start_sum. With terms, it is their sum, as in Reducer::start_terms, and the memory of
+  /// this member's terms is overwritten.
   Event sum(const comm::Group& group, comm::Tag tag, float* data, std::int64_t elements,
-            const Event& ready);
+            const Event& ready, const comm::Terms& terms = {});
 
   /// Creates an object for means over changing groups, independent of the other operations.
   std::unique_ptr<DirectMeans> means() const;

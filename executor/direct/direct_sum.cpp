@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "executor/device/add_in_order.h"
+
 namespace hetu {
 namespace {
 
@@ -33,38 +35,65 @@ void add(std::vector<comm::NcclMove>& moves, bool is_send, int peer, const Part&
   if (part.elements > 0) moves.push_back({is_send, peer, part.data, part.bytes()});
 }
 
+// Returns the terms and their order. Without given ones, each member's data is a term, and they are
+// added one by one.
+comm::Terms terms_of(const DirectSum& sum) {
+  if (!sum.terms.order.empty()) return sum.terms;
+  comm::Terms terms;
+  for (std::size_t m = 0; m < sum.order.size(); ++m) {
+    terms.members.push_back(static_cast<int>(m));
+    terms.data.push_back(sum.order[m] == sum.worker ? sum.data : nullptr);
+    terms.order.push_back(static_cast<int>(m));
+    if (m > 0) terms.order.push_back(-1);
+  }
+  return terms;
+}
+
 }  // namespace
 
 std::int64_t sum_room(const DirectSum& sum) {
-  const auto others = static_cast<std::int64_t>(sum.order.size()) - 1;
-  return others * part_of(sum, own_place(sum)).elements * kSize;
+  const std::vector<int> members = terms_of(sum).members;
+  const std::int64_t me = own_place(sum);
+  const auto others =
+      std::count_if(members.begin(), members.end(), [me](int m) { return m != me; });
+  return others * part_of(sum, me).elements * kSize;
 }
 
+// A piece is a member's shard of a term of another member. Both sides of a connection list its
+// pieces in the order of the terms.
 void put_sum(const DirectSum& sum, const TensorKernels& kernels, std::byte* in,
              comm::NcclGroup& group, Queue& queue) {
   const auto members = static_cast<std::int64_t>(sum.order.size());
   const std::int64_t me = own_place(sum);
   const Part own = part_of(sum, me);
-  auto* const room = reinterpret_cast<float*>(in);
-  std::vector<float*> pieces(sum.order.size(), own.data);  // my shard, by member
+  const comm::Terms terms = terms_of(sum);
+  auto* room = reinterpret_cast<float*>(in);
+  std::vector<float*> pieces;  // my shard, by term
   std::vector<comm::NcclMove> there, back;
+  for (std::size_t t = 0; t < terms.members.size(); ++t) {
+    const int member = terms.members[t];
+    if (member != me) {
+      pieces.push_back(room);
+      room += own.elements;
+      add(there, false, sum.order[member], {pieces.back(), own.elements});
+      continue;
+    }
+    auto* const data = static_cast<float*>(const_cast<void*>(terms.data[t]));  // NOLINT: see sum()
+    pieces.push_back(data + (own.data - sum.data));
+    for (std::int64_t p = 0; p < members; ++p) {
+      const Part part = part_of(sum, p);
+      if (p != me) add(there, true, sum.order[p], {data + (part.data - sum.data), part.elements});
+    }
+  }
   for (std::int64_t p = 0; p < members; ++p) {
     if (p == me) continue;
-    const int peer = sum.order[p];
-    pieces[p] = room + (p < me ? p : p - 1) * own.elements;
-    add(there, true, peer, part_of(sum, p));
-    add(there, false, peer, {pieces[p], own.elements});
-    add(back, true, peer, own);
-    add(back, false, peer, part_of(sum, p));
+    add(back, true, sum.order[p], own);
+    add(back, false, sum.order[p], part_of(sum, p));
   }
   group.exchange(there, queue.stream(), "chunks of a sum");
-  // Adds into the first member's shard, because the sum begins with it; every other shard is only
-  // read.
   if (own.elements > 0)
-    queue.run([pieces, n = own.elements, add_to = kernels.add](AddressMap at) {
-      for (std::size_t p = 1; p < pieces.size(); ++p) add_to(at(pieces[0]), at(pieces[p]), n);
-    });
-  queue.copy(own.data, pieces[0], own.elements * kSize);
+    queue.copy(own.data, add_in_order(queue, kernels, pieces, terms.order, own.elements),
+               own.elements * kSize);
   group.exchange(back, queue.stream(), "a sum");
 }
 

@@ -4,9 +4,9 @@
 // looks up each record by kind, tensor and micro-batch, and reports the first difference in the
 // order of the single process.
 //
-// Only the order of additions in gradient sums may differ, with several pipelines or copies for
-// example. Then the sums are compared within a tolerance and replaced in the single process by
-// those of the run, so that the comparison of later steps stays bitwise.
+// Unless sums are in a tree, the order of additions in gradient sums may differ, with several
+// pipelines or copies for example. Then the sums are compared within a tolerance and replaced in
+// the single process by those of the run, so that the comparison of later steps stays bitwise.
 #include "executor/job/compare_single.h"
 
 #include <algorithm>
@@ -40,6 +40,7 @@ JobOptions alone(const JobOptions& run) {
   one.state_dtype = run.state_dtype;
   one.loss_scale = run.loss_scale;
   one.fuse = run.fuse;
+  one.sums = run.sums;
   return one;
 }
 
@@ -85,7 +86,8 @@ CompareSingle::CompareSingle(const Graph& graph, Job& run)
     : run_(run),
       transport_(run.transport()),
       log_(run.plan().graph),
-      bitwise_(adds_in_order(run.plan().lowered, run.plan().options.pipelines)) {
+      bitwise_(!run.plan().sums.copies.empty() ||
+               adds_in_order(run.plan().lowered, run.plan().options.pipelines)) {
   require(!run.plan().asynchronous,
           "compare-single: '{}' is asynchronous, and a single process cannot compute the same "
           "weights; use a synchronous method",

@@ -17,10 +17,10 @@ namespace hetu {
 /// with one stage on the micro-batches of all pipelines.
 ///
 /// All kernel results and all weights must have the same bits. Gradient sums must have the same
-/// bits if each parameter has one replica that adds them in ascending order of micro-batches (see
-/// adds_in_order). Otherwise they may differ by kTolerance, relative to their norm or to 1,
-/// whichever is larger. The single process then continues with the gradient sums of the run, so
-/// that everything that follows is again compared bit for bit.
+/// bits if they are in a tree (--sums tree), or if each parameter has one replica that adds them in
+/// ascending order of micro-batches (see adds_in_order). Otherwise they may differ by kTolerance,
+/// relative to their norm or to 1, whichever is larger. The single process then continues with the
+/// gradient sums of the run, so that everything that follows is again compared bit for bit.
 ///
 /// Backwards of half micro-batches are compared only through their sums. Buffers (running
 /// statistics) are not compared, because every replica has its own. Kernel results that become

@@ -91,6 +91,15 @@ Fields fields(JobOptions& o) {  // NOLINT(readability-function-size): a table
        .doc = "dtype of the gradients that copies of a stage send each other to sum them: float32; "
               "or bf16, rounded, in half the bytes, and added in float32",
        .choices = {"float32", "bf16"}},
+      {.name = "sums",
+       .value = &o.sums,
+       .argument = "HOW",
+       .doc =
+           "order in which the gradients of a step's micro-batches are added: running, one after "
+           "another within each copy of a stage, and then copy by copy; or tree, a fixed binary "
+           "tree over all micro-batches, which gives the same bits for every number of pipelines "
+           "and every synchronous method, and keeps more partial sums in memory",
+       .choices = {"running", "tree"}},
       {.name = "cuda_graphs",
        .value = &o.cuda_graphs,
        .argument = "WHAT",

@@ -97,6 +97,8 @@ struct JobOptions : Sizes {
   std::string loss_scale = "dynamic";  ///< loss scaling of float16; see stage/loss_scale.h
   /// Dtype in which gradient sums travel, float32 or bf16; see AllReduce.
   std::string wire = "float32";
+  /// Order in which gradients are added, running or tree; see sum_tree.h.
+  std::string sums = "running";
   std::string cuda_graphs = "off";    ///< off or on; see Queue::repeat
   std::string gpu_messages = "auto";  ///< auto, nccl or host; see gpu_messages.h
   std::string fuse = "on";  ///< on, or off: runs the operators of the model without fusing them

@@ -15,6 +15,7 @@ StagesOptions stages_options(const JobPlan& plan) {
   if (plan.curvature) how.cycle = &plan.curvature->cycle;
   how.workers_per_pipeline = plan.width();
   how.segments = segments_of(plan.graph, job);
+  how.sums = plan.sums;
   how.micro_batches = job.micro_batches;
   how.micro_batch = job.batch_size / job.micro_batches;
   how.micro_ids = plan.micro_ids;

@@ -11,6 +11,7 @@
 #include "executor/compile/plan.h"
 #include "executor/compile/row_needs.h"
 #include "executor/compile/served_tables.h"
+#include "executor/compile/sum_layout.h"
 #include "executor/job/curvature_plan.h"
 #include "executor/job/job_options.h"
 #include "executor/stage/optimizer.h"
@@ -59,8 +60,9 @@ struct JobPlan {
   /// from many_steps.
   Schedule lowered;
   std::optional<CurvaturePlan> curvature;  ///< K-FAC's work; set for a graph with factors
-  int micro_ids = 1;                       ///< see StagesOptions
-  std::vector<StageHere> stages;           ///< by model stage, then replica
+  SumLayout sums;     ///< without copies, unless gradients are added in the order of a tree
+  int micro_ids = 1;  ///< see StagesOptions
+  std::vector<StageHere> stages;  ///< by model stage, then replica
   /// By placement; null for placements of other workers. Empty once a runner has taken the plans.
   std::vector<std::unique_ptr<StagePlan>> stage_plans;
   std::vector<FeedSpec> fields;  ///< fields that this worker reads

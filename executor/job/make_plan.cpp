@@ -8,7 +8,9 @@
 #include "executor/job/make_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "executor/device/device.h"
@@ -66,7 +68,7 @@ Lowering lowering_of(const JobPlan& job) {
 std::vector<Feature> features_of(const JobPlan& job) {
   const JobOptions& o = job.options;
   std::vector<Feature> all = {sharing_needs(job), loss_scale_needs(o.dtype),
-                              state_dtype_needs(o.state_dtype), table_needs(job)};
+                              state_dtype_needs(o.state_dtype), table_needs(job), sums_needs(job)};
   if (has_factors(job.graph)) all.push_back(kfac_needs());
   return all;
 }
@@ -102,6 +104,7 @@ VerifyReport plan_schedule(JobPlan& job) {
   ProvedPlan proved = proved_plan(job.asynchronous ? job.many_steps : job.one_step, job.how);
   job.lowered = std::move(proved.lowered);
   check_needs(job, wire_needs(job));
+  job.sums = sums_of(job);
   if (has_factors(job.graph))
     job.curvature = plan_curvature(job.graph, job.optimizer.kfac, job.lowered, o.first_block,
                                    o.batch_size / o.micro_batches);
@@ -173,6 +176,39 @@ void add_field(JobPlan& job, const StageFeed& feed, std::int64_t micro_batch) {
   job.fields.push_back({feed.field, feed.type.dtype, {shape.begin() + 1, shape.end()}});
 }
 
+// Returns the micro-batches in the order in which a worker's row adds them to K-FAC's factors, one
+// list for each factor and time that it is made.
+std::vector<std::vector<int>> factor_orders(const Schedule& plan, const JobPlan& job,
+                                            int placement) {
+  std::map<std::pair<Kind, int>, std::vector<int>> current;
+  std::vector<std::vector<int>> orders;
+  const int micros = job.options.micro_batches;
+  for (const Instr& i : unroll(plan.workers[static_cast<std::size_t>(job.row)])) {
+    if (i.stage != placement || (i.kind != Kind::CurvatureA && i.kind != Kind::CurvatureB))
+      continue;
+    std::vector<int>& order = current[{i.kind, i.part}];
+    const int micro = job.pipeline * micros + i.micro % micros;
+    if (std::find(order.begin(), order.end(), micro) != order.end())
+      orders.push_back(std::exchange(order, {}));
+    order.push_back(micro);
+  }
+  for (auto& [factor, order] : current) orders.push_back(std::move(order));
+  return orders;
+}
+
+// Returns the number of partial sums that a placement of this worker keeps at once.
+int slots_of_sums(const JobPlan& job, int placement) {
+  int slots = std::max(1, sum_slots(job.sums.at(job.worker, placement).micros, job.sums.total));
+  if (!job.curvature) return slots;
+  std::vector<const Schedule*> plans = {&job.curvature->cycle};
+  for (const auto* list : {&job.curvature->whole, &job.curvature->first})
+    for (const Schedule& plan : *list) plans.push_back(&plan);
+  for (const Schedule* plan : plans)
+    for (const std::vector<int>& order : factor_orders(*plan, job, placement))
+      slots = std::max(slots, sum_slots(order, job.sums.total));
+  return slots;
+}
+
 // Compiles the stages of this worker, indexed by placement. Entries of other workers' placements
 // stay null.
 void compile_stages(JobPlan& job, const VerifyReport& report) {
@@ -186,6 +222,7 @@ void compile_stages(JobPlan& job, const VerifyReport& report) {
     CompileOptions compile = compile_options(job, report.stages[i], slots[i]);
     compile.stage = placement.model_stage;
     compile.send_slots = sends;
+    if (!job.sums.copies.empty()) compile.sum_slots = slots_of_sums(job, static_cast<int>(i));
     if (job.curvature) compile.tap_copies = job.curvature->tap_copies[i];
     job.stage_plans[i] = std::make_unique<StagePlan>(compile_stage(job.graph, compile));
     StagePlan& stage = *job.stage_plans[i];

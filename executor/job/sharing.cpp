@@ -69,4 +69,27 @@ Feature wire_needs(const JobPlan& job) {
           {{Trait::GradientSums, "Leave it out, or give devices for several pipelines"}}};
 }
 
+Feature sums_needs(const JobPlan& job) {
+  if (job.options.sums == "running") return {};
+  return {"--sums " + job.options.sums,
+          {{Trait::WorkerUpdates, "Use --sync-method allreduce, or --sums running"},
+           {Trait::Flush, "Choose a synchronous method, or --sums running"},
+           {Trait::WorkerTables, "Keep the tables on the workers, or use --sums running"},
+           {Trait::DenseUpdates, "Leave lazy_rows out, or use --sums running"}}};
+}
+
+SumLayout sums_of(const JobPlan& job) {
+  const JobOptions& o = job.options;
+  if (o.sums == "running") return {};
+  require(o.wire == "float32",
+          "--wire {} rounds the gradients that copies send each other, so that --sums {} could not "
+          "give the same bits; leave one of them out",
+          o.wire, o.sums);
+  require(!has_factors(job.graph) || job.optimizer.kfac.replan == 0,
+          "--sums {} plans memory for the order in which K-FAC's factors are added, and replan {} "
+          "may change it; leave one of them out",
+          o.sums, job.optimizer.kfac.replan);
+  return sum_layout(job.lowered, job.linked);
+}
+
 }  // namespace hetu

@@ -118,6 +118,65 @@ std::vector<StageBuffer> BufferMeans::buffers_of(const Shared& shared, const Sta
   return out;
 }
 
+void BufferMeans::end_step(int step) {
+  if (options_.sums.copies.empty()) return;
+  for (const Shared& one : shared()) end_step(one, step);
+}
+
+// Returns what this worker's copies have collected: for each copy and each of its micro-batches,
+// ascending, the next values of all buffers.
+std::vector<float> BufferMeans::collected(const Shared& shared) const {
+  std::vector<float> mine;
+  for (const Stage* stage : shared.copies) {
+    for (int m = 0; m < options_.micro_batches; ++m) {
+      if (!stage->runs_here(m)) continue;
+      for (const StageBuffer& b : stage->plan().buffers) {
+        mine.resize(mine.size() + static_cast<std::size_t>(b.elements));
+        DeviceSpan{stage->collected(b, m), b.elements, &device_}.read(
+            &mine[mine.size() - b.elements]);
+      }
+    }
+  }
+  return mine;
+}
+
+// The layout says which micro-batches the contribution of each worker is for.
+void BufferMeans::end_step(const Shared& shared, int step) {
+  const auto what = [&] {
+    return fmt::format("the buffers of stage {}, step {}", shared.number, step);
+  };
+  const std::vector<float> mine = collected(shared);
+  comm::Gathered all;
+  if (shared.holders.size() > 1)
+    all = comm::gather_bytes(transport_, shared.holders, mine.data(), mine.size() * sizeof(float),
+                             {comm::make_tag(kBufferTag, shared.number, 0, 1, step), what});
+  const auto* next =
+      shared.holders.size() > 1 ? reinterpret_cast<const float*>(all.all.data()) : mine.data();
+  std::map<int, const float*> by_micro;
+  std::int64_t elements = 0;
+  for (const StageBuffer& b : shared.copies.front()->plan().buffers) elements += b.elements;
+  for (const int worker : shared.holders) {
+    for (const SumCopy& copy : options_.sums.copies) {
+      if (copy.worker != worker || copy.model_stage != shared.number) continue;
+      std::vector<int> micros = copy.micros;
+      std::sort(micros.begin(), micros.end());
+      for (const int micro : micros) by_micro[micro] = std::exchange(next, next + elements);
+    }
+  }
+  std::vector<float> mean(static_cast<std::size_t>(elements));
+  for (std::size_t i = 0; i < mean.size(); ++i) {
+    double sum = 0;
+    for (const auto& [micro, values] : by_micro) sum += values[i];
+    mean[i] = static_cast<float>(sum / static_cast<double>(by_micro.size()));
+  }
+  for (const Stage* stage : shared.copies) {
+    const float* from = mean.data();
+    for (const StageBuffer& b : stage->plan().buffers)
+      DeviceSpan{stage->memory().floats(b.value), b.elements, &device_}.write(
+          std::exchange(from, from + b.elements));
+  }
+}
+
 void BufferMeans::average(int step) {
   for (const Shared& one : shared()) average(one, step);
 }

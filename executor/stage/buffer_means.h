@@ -22,6 +22,10 @@ class BufferMeans {
   /// pipelines. Collective: every worker calls it with the same step. With a single copy nothing
   /// changes.
   void average(int step);
+  /// Sets every buffer to the mean of the next values that the micro-batches of this step have
+  /// left, added in float64 in the order of micro-batches; does nothing unless the stages collect
+  /// them. Collective, as average().
+  void end_step(int step);
   /// Returns the values of all buffers, concatenated; set() writes such values back.
   std::vector<float> values() const;
   void set(const std::vector<float>& values);
@@ -46,6 +50,8 @@ class BufferMeans {
   std::vector<Shared> shared() const;
   std::vector<StageBuffer> buffers_of(const Shared& shared, const Stage& stage) const;
   void average(const Shared& shared, int step);
+  void end_step(const Shared& shared, int step);
+  std::vector<float> collected(const Shared& shared) const;
   comm::Group holders(int model_stage) const;
 
   const Graph& graph_;

@@ -10,38 +10,50 @@
 #include "executor/compile/lifetime.h"
 
 namespace hetu {
+namespace {
+
+// The number that changes no other number to which it is added: +0 would change -0.
+constexpr float kNothing = -0.0F;
+
+}  // namespace
 
 // Backward produces gradients from the last parameter to the first, so buckets are cut from the
 // end. A tied parameter is a bucket of its own, because its other stage adds to it, too. So is a
 // table whose gradient is stored by rows. Tables on parameter servers are in no bucket.
-GradientBuckets::GradientBuckets(const StagePlan& plan, const StageMemory& memory, Device& device,
-                                 std::int64_t bucket_bytes, bool direct)
-    : plan_(plan),
-      memory_(memory),
-      device_(device),
-      direct_(direct),
-      bucket_of_(plan.parameters.size(), kNone) {
-  for (int p = static_cast<int>(plan.parameters.size()) - 1; p >= 0; --p) {
-    const StageParameter& parameter = plan.parameters[p];
+void GradientBuckets::make_weight_buckets() {
+  bool joins = false;  // the last bucket may get further parameters
+  for (int p = static_cast<int>(plan_.parameters.size()) - 1; p >= 0; --p) {
+    const StageParameter& parameter = plan_.parameters[p];
     if (parameter.uses.empty() || parameter.served) continue;
     if (parameter.role != Parameter::Role::Weight) continue;
     float* data = sum_of(p);
     const std::int64_t padded = align_up(parameter.elements * 4) / 4;
-    Range* last = buckets_.empty() ? nullptr : &buckets_.back();
-    const bool by_rows = plan.uses[parameter.uses[0]].width > 0;
-    if (last && last->tied_pair == kNone && parameter.tied_pair == kNone && !by_rows &&
-        last->by_rows == kNone && data + padded == last->data &&
-        last->elements * 4 < bucket_bytes) {
-      last->data = data;
-      last->elements += padded;
+    const bool by_rows = plan_.uses[parameter.uses[0]].width > 0;
+    const bool alone =
+        parameter.tied_pair != kNone || by_rows || (by_tree() && parameter.uses.size() > 1);
+    if (joins && !alone && data + padded == buckets_.back().data &&
+        buckets_.back().elements * 4 < how_.bucket_bytes) {
+      buckets_.back().data = data;
+      buckets_.back().elements += padded;
     } else {
       buckets_.push_back({data, parameter.elements, parameter.tied_pair, 0, 0});
-      last = &buckets_.back();
-      if (by_rows) last->by_rows = p;
+      if (by_rows) buckets_.back().by_rows = p;
     }
-    ++last->parameters;
+    joins = !alone;
+    ++buckets_.back().parameters;
     bucket_of_[p] = static_cast<int>(buckets_.size()) - 1;
   }
+}
+
+GradientBuckets::GradientBuckets(const StagePlan& plan, const StageMemory& memory, Device& device,
+                                 How how)
+    : plan_(plan),
+      memory_(memory),
+      device_(device),
+      how_(how),
+      bucket_of_(plan.parameters.size(), kNone) {
+  if (by_tree()) trees_.assign(plan.uses.size(), SumTree(how.tree->total));
+  make_weight_buckets();
   for (int p = 0; p < static_cast<int>(plan.parameters.size()); ++p) {
     if (plan.parameters[p].role == Parameter::Role::Weight) continue;
     buckets_.push_back({sum_of(p), plan.parameters[p].elements});
@@ -57,7 +69,12 @@ GradientBuckets::GradientBuckets(const StagePlan& plan, const StageMemory& memor
 
 void GradientBuckets::begin_factors() {
   for (std::size_t u = 0; u < fresh_.size(); ++u)
-    if (is_factor(static_cast<int>(u))) fresh_[u] = 1;
+    if (is_factor(static_cast<int>(u))) clear(static_cast<int>(u));
+}
+
+void GradientBuckets::clear(int use) {
+  fresh_[use] = 1;
+  if (by_tree()) trees_[use].clear();
 }
 
 void GradientBuckets::inverted(int parameter) {
@@ -67,7 +84,7 @@ void GradientBuckets::inverted(int parameter) {
 
 void GradientBuckets::begin_sums() {
   for (std::size_t u = 0; u < fresh_.size(); ++u)
-    if (!is_factor(static_cast<int>(u))) fresh_[u] = 1;
+    if (!is_factor(static_cast<int>(u))) clear(static_cast<int>(u));
   for (const StageUse& use : plan_.uses) {
     if (use.width == 0) continue;  // dense: the first gradient overwrites the accumulator
     device_.queue().run([x = memory_.floats(use.accumulator),
@@ -79,7 +96,9 @@ void GradientBuckets::begin_sums() {
   for (Range& bucket : buckets_) bucket.missing = bucket.parameters;
 }
 
+// In a tree, a copy without micro-batches has no terms.
 void GradientBuckets::clear_if_unused() {
+  if (by_tree()) return;
   for (std::size_t u = 0; u < fresh_.size(); ++u)
     if (fresh_[u] == 0 && !is_factor(static_cast<int>(u))) return;
   for (std::size_t u = 0; u < fresh_.size(); ++u) {
@@ -107,7 +126,8 @@ void GradientBuckets::join_uses() {
     const StageParameter& parameter = plan_.parameters[p];
     if (parameter.uses.size() < 2) continue;
     float* const sum = sum_of(static_cast<int>(p));
-    for (std::size_t u = 1; u < parameter.uses.size(); ++u) {
+    const bool later = by_tree() && has_holders(parameter);  // with the others' terms
+    for (std::size_t u = 1; u < parameter.uses.size() && !later; ++u) {
       device_.queue().run([sum, from = memory_.floats(plan_.uses[parameter.uses[u]].accumulator),
                            n = parameter.elements, add = device_.kernels().add](AddressMap at) {
         add(at(sum), at(from), n);
@@ -150,8 +170,8 @@ std::vector<int> GradientBuckets::inverses(int first, int end) const {
 Bucket GradientBuckets::bucket(int bucket) {
   Range& range = buckets_[bucket];
   if (range.is_inverse && !std::exchange(range.made_here, false)) {
-    device_.queue().run([to = range.data, n = range.elements,
-                         fill = device_.kernels().fill](AddressMap at) { fill(at(to), 0.0F, n); });
+    device_.queue().run([to = range.data, n = range.elements, fill = device_.kernels().fill](
+                            AddressMap at) { fill(at(to), kNothing, n); });
   }
   if (device_.in_host_memory())
     return {DType::Float32,
@@ -159,7 +179,7 @@ Bucket GradientBuckets::bucket(int bucket) {
             range.elements,
             {},
             range.by_rows == kNone ? TouchedRows() : rows_of(range.by_rows)};
-  if (direct_) return {DType::Float32, range.data, range.elements, device_.queue().record()};
+  if (how_.direct) return {DType::Float32, range.data, range.elements, device_.queue().record()};
   range.host.resize(static_cast<std::size_t>(range.elements));
   device_.queue().download(range.host.data(), range.data, range.elements * 4);
   return {DType::Float32, range.host.data(), range.elements, device_.queue().record()};
@@ -168,10 +188,67 @@ Bucket GradientBuckets::bucket(int bucket) {
 void GradientBuckets::summed(const std::vector<int>& buckets) {
   if (device_.in_host_memory()) return;
   for (const int b : buckets) {
-    if (!direct_)
+    if (!how_.direct)
       device_.queue().upload(buckets_[b].data, buckets_[b].host.data(), buckets_[b].elements * 4);
     if (buckets_[b].by_rows != kNone) changed(buckets_[b].by_rows);
   }
+}
+
+float* GradientBuckets::in_slot(int use, int slot) const {
+  return memory_.floats(plan_.uses[use].accumulator) + slot * plan_.sum_stride / 4;
+}
+
+bool GradientBuckets::is_first(int use, int micro) const {
+  return by_tree() ? !trees_[use].next(micro).adds : is_fresh(use);
+}
+
+Loc GradientBuckets::place(int use, int micro) const {
+  Loc loc = plan_.uses[use].accumulator;
+  if (by_tree()) loc.offset += trees_[use].next(micro).slot * plan_.sum_stride;
+  return loc;
+}
+
+void GradientBuckets::append_state(int use, int micro, std::string& key) const {
+  key += is_first(use, micro) ? '1' : '0';
+  if (!by_tree()) return;
+  const SumTree::Step step = trees_[use].next(micro);
+  key += fmt::format("{}", step.slot);
+  for (const auto& [to, from] : step.merges) key += fmt::format("+{},{}", to, from);
+}
+
+void GradientBuckets::merge(int use, int micro) {
+  if (!by_tree()) return;
+  const std::int64_t elements = plan_.parameters[plan_.uses[use].parameter].elements;
+  for (const auto& [to, from] : trees_[use].next(micro).merges) {
+    device_.queue().run(
+        [sum = in_slot(use, to), more = static_cast<const float*>(in_slot(use, from)), elements,
+         add = device_.kernels().add](AddressMap at) { add(at(sum), at(more), elements); });
+  }
+}
+
+void GradientBuckets::filled(int use, int micro) {
+  fresh_[use] = 0;
+  if (by_tree()) trees_[use].add(micro);
+}
+
+bool GradientBuckets::has_holders(const StageParameter& parameter) const {
+  return !parameter.other_stages.empty() || how_.tree->copies_of(plan_.stage) > 1;
+}
+
+std::vector<int> GradientBuckets::parameters_of(int bucket) const {
+  std::vector<int> out;
+  for (std::size_t p = 0; p < bucket_of_.size(); ++p)
+    if (bucket_of_[p] == bucket) out.push_back(static_cast<int>(p));
+  return out;
+}
+
+const void* GradientBuckets::term(int bucket, int use, int slot, std::int64_t elements) {
+  float* const from = in_slot(use, slot);
+  if (device_.in_host_memory() || how_.direct) return from;
+  std::vector<float>& host = buckets_[bucket].terms[{use, slot}];
+  host.resize(static_cast<std::size_t>(elements));
+  device_.queue().download(host.data(), from, elements * 4);
+  return host.data();
 }
 
 TouchedRows GradientBuckets::rows_of(int parameter) const {

@@ -14,8 +14,9 @@ namespace hetu {
 // the holder on the lowest stage (reduction.h). For replicas it is the last one that requests the
 // sum.
 SharedGradients::SharedGradients(const Graph& graph,
-                                 const std::vector<std::unique_ptr<Stage>>& stages, Device& device)
-    : device_(device) {
+                                 const std::vector<std::unique_ptr<Stage>>& stages, Device& device,
+                                 SumTerms* terms)
+    : device_(device), terms_(terms) {
   std::map<int, std::vector<Holder>> holders;  // by parameter of the graph
   for (const auto& stage : stages) {
     if (!stage) continue;
@@ -51,6 +52,7 @@ void SharedGradients::begin_run() {
 void SharedGradients::join(Shared& shared) {
   if (shared.joined) return;
   shared.joined = true;
+  if (terms_ != nullptr) return join_terms(shared);
   for (const Holder& h : shared.holders) h.stage->gradients().clear_if_unused();
   float* const first = shared.holders[0].sum();
   for (std::size_t i = 1; i < shared.holders.size(); ++i) {
@@ -61,6 +63,14 @@ void SharedGradients::join(Shared& shared) {
   if (shared.lead > 0)
     device_.queue().copy(shared.holders[shared.lead].sum(), first, shared.elements() * 4);
   for (const std::size_t i : {std::size_t{0}, shared.lead}) shared.holders[i].changed();
+}
+
+// Terms of other workers are added by the sum over workers, together with those of this worker.
+void SharedGradients::join_terms(const Shared& shared) {
+  const Holder& lead = shared.holders[shared.lead];
+  const StageParameter& parameter = lead.stage->plan().parameters[lead.parameter];
+  if (!terms_->are_here(parameter)) return;
+  device_.queue().copy(lead.sum(), terms_->add_up(parameter, device_), shared.elements() * 4);
 }
 
 void SharedGradients::join_into(const Stage& stage, int bucket) {

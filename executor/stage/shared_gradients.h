@@ -6,17 +6,19 @@
 #include <vector>
 
 #include "executor/stage/stage.h"
+#include "executor/stage/sum_terms.h"
 
 namespace hetu {
 
 /// The parameters of a worker that more than one of its stages holds.
 class SharedGradients {
  public:
-  /// `stages` is indexed by placement; entries of other workers are null. Graph and stages must
-  /// outlive the object. Throws Unsupported if a tied parameter's stage is placed on this worker
-  /// more than once.
+  /// `stages` is indexed by placement; entries of other workers are null. If gradients are added in
+  /// the order of a tree, `terms` has their terms; else it is null. All arguments must outlive the
+  /// object. Throws Unsupported if a tied parameter's stage is placed on this worker more than
+  /// once.
   SharedGradients(const Graph& graph, const std::vector<std::unique_ptr<Stage>>& stages,
-                  Device& device);
+                  Device& device, SumTerms* terms);
 
   /// Marks all parameters as not yet added in this step.
   void begin_run();
@@ -42,8 +44,10 @@ class SharedGradients {
   };
 
   void join(Shared& shared);
+  void join_terms(const Shared& shared);
 
   Device& device_;
+  SumTerms* terms_;
   std::vector<Shared> shared_;
 };
 

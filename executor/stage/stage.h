@@ -20,12 +20,9 @@ namespace hetu {
 /// A stage of this worker: runs instructions by calling compiled functions.
 class Stage {
  public:
-  /// Settings for the exchange with other workers. Gradients travel in buckets of at least
-  /// `bucket_bytes`. With `direct`, messages and buckets go from device memory to device memory.
-  struct Exchanged {
-    std::int64_t bucket_bytes = 1;
-    bool direct = false;
-  };
+  /// Settings for the exchange with other workers. With `direct`, messages go from device memory to
+  /// device memory, too.
+  using Exchanged = GradientBuckets::How;
   /// `placement` is the stage's id in the plan. Graph, context and device must outlive the object.
   Stage(const Graph& graph, std::unique_ptr<StagePlan> plan, int placement, StepContext& context,
         Device& device, const Exchanged& exchanged);
@@ -93,6 +90,14 @@ class Stage {
   void leave_there(std::size_t fetch) { left_.at(fetch) = 1; }
   /// Throws InvalidArgument, in training, if a fetch of one of these micro-batches isn't finite.
   void check_fetches(int first_micro, int count) const;
+
+  /// Returns the next value of a buffer that the forward of a micro-batch has left, where the end
+  /// of the step reads it. Only for stages that collect them.
+  float* collected(const StageBuffer& buffer, int micro) const {
+    Loc at = buffer.collected;
+    at.offset += micro % context_.micro_batches * at.stride;
+    return memory_.floats(at);
+  }
 
   /// Returns the updates of the stage in this run, for plans with weight versions.
   int updates() const { return updates_; }

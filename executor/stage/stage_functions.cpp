@@ -38,7 +38,7 @@ void StageFunctions::launch(const Launch& l, int micro, const RunContext& contex
   for (std::size_t i = 0; i < l.outputs.size(); ++i) outputs_[i] = memory_.at(l.outputs[i], micro);
   void* const scratch = scratch_ != nullptr ? scratch_ : memory_.at(l.scratch, micro);
   const PreparedKernel& kernel = l.of_second && micro % 2 == 1 ? *l.of_second : *l.kernel;
-  const bool adds = l.sum_of_use != kNone && !gradients_.is_fresh(l.sum_of_use);
+  const bool adds = l.sum_of_use != kNone && !gradients_.is_fresh(l.sum_of_use);  // not in a tree
   const auto& body = adds ? kernel.add : kernel.run;
   if (device_.queue().at_once()) return body({inputs_.data(), outputs_.data(), scratch, context});
   const std::vector<const void*> from(inputs_.begin(), inputs_.begin() + l.inputs.size());
@@ -62,16 +62,16 @@ void StageFunctions::launch(const Launch& l, int micro, const RunContext& contex
 void StageFunctions::compute(const Launch& l, std::span<const Accumulate> accumulates, int micro,
                              const RunContext& run) {
   if (l.rows_of_use != kNone) return add_rows(l, micro);
-  const auto is_direct = [this](const Accumulate& a) { return this->is_direct(a); };
+  const auto is_direct = [&](const Accumulate& a) { return this->is_direct(a, micro); };
   if (std::none_of(accumulates.begin(), accumulates.end(), is_direct)) return launch(l, micro, run);
   Launch redirected = l;  // a handful of locations, once per parameter and step
   for (const Accumulate& a : accumulates)
-    if (is_direct(a)) redirected.outputs[a.output] = plan_.uses[a.use].accumulator;
+    if (is_direct(a)) redirected.outputs[a.output] = gradients_.place(a.use, leaf(micro));
   launch(redirected, micro, run);
 }
 
-bool StageFunctions::is_direct(const Accumulate& a) const {
-  return a.output >= 0 && gradients_.is_fresh(a.use);
+bool StageFunctions::is_direct(const Accumulate& a, int micro) const {
+  return a.output >= 0 && gradients_.is_first(a.use, leaf(micro));
 }
 
 // Computes a gradient that is stored by rows. The first one of a sum is added to zeros. Later ones
@@ -139,7 +139,7 @@ std::string StageFunctions::key_of(const Function& function, int micro, const Ho
   add(micro % 2);
   memory_.append_slots(micro, key);
   if (how.half) memory_.append_slots(micro / 2, key);
-  for (const Accumulate& a : function.accumulates) add(gradients_.is_fresh(a.use));
+  for (const Accumulate& a : function.accumulates) gradients_.append_state(a.use, leaf(micro), key);
   key.append(context_.nodes.begin(), context_.nodes.end());
   return key;
 }
@@ -156,7 +156,7 @@ void StageFunctions::run(const Function& function, int micro, How how) {
                                                [&] { run_launches(function, micro, how, run); });
   if (!repeated) return;
   // A replay filled the accumulators without calling accumulate().
-  for (const Accumulate& a : function.accumulates) gradients_.filled(a.use);
+  for (const Accumulate& a : function.accumulates) gradients_.filled(a.use, leaf(micro));
 }
 
 void StageFunctions::run_launches(const Function& function, int micro, const How& how,
@@ -244,7 +244,9 @@ void StageFunctions::log(const Launch& l, std::span<const Accumulate> accumulate
   for (const Accumulate& a : accumulates)
     if (a.copied_by != kNone)
       log(a.copied_by,
-          {memory_.at(is_direct(a) ? plan_.uses[a.use].accumulator : a.gradient, micro)}, of_all);
+          {memory_.at(is_direct(a, micro) ? gradients_.place(a.use, leaf(micro)) : a.gradient,
+                      micro)},
+          of_all);
 }
 
 void StageFunctions::log(NodeId node, std::vector<void*> results, int of_all) {
@@ -266,8 +268,8 @@ void StageFunctions::log(NodeId node, std::vector<void*> results, int of_all) {
 void StageFunctions::add_gradient(const Accumulate& a, int micro) {
   const StageUse& use = plan_.uses[a.use];
   const std::int64_t elements = plan_.parameters[use.parameter].elements;
-  float* const sum = memory_.floats(use.accumulator);
-  if (!gradients_.is_fresh(a.use)) {
+  float* const sum = memory_.floats(gradients_.place(a.use, leaf(micro)));
+  if (!gradients_.is_first(a.use, leaf(micro))) {
     device_.queue().run(
         [sum, from = static_cast<const float*>(memory_.at(a.gradient, micro)), elements,
          add = device_.kernels().add](AddressMap at) { add(at(sum), at(from), elements); });
@@ -282,8 +284,9 @@ void StageFunctions::accumulate(const Accumulate& a, int micro, bool last) {
     if (!gradients_.is_fresh(a.use)) add_staged(use);
   } else if (!a.in_place) {
     add_gradient(a, micro);
+    gradients_.merge(a.use, leaf(micro));
   }
-  gradients_.filled(a.use);
+  gradients_.filled(a.use, leaf(micro));
   const StageParameter& parameter = plan_.parameters[use.parameter];
   if (parameter.uses.size() == 1 && last) gradients_.parameter_done(use.parameter);
 }

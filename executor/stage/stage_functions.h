@@ -103,7 +103,10 @@ class StageFunctions {
   void log(const Launch& launch, std::span<const Accumulate> accumulates, int micro, int of_all);
   void log(NodeId node, std::vector<void*> results, int of_all);
   /// Returns true if the launch writes the gradient straight into the accumulator.
-  bool is_direct(const Accumulate& a) const;
+  bool is_direct(const Accumulate& a, int micro) const;
+  /// Returns the number of a micro-batch for gradient sums. A plan with half micro-batches adds
+  /// them in no tree, so their number doesn't matter.
+  int leaf(int micro) const { return number_of(micro, false); }
 
   const Graph& graph_;
   const StagePlan& plan_;

@@ -104,12 +104,13 @@ void Stage::forget_validated() {
 }
 
 // Replaces buffers by their next values. Forwards of a stage run in ascending order of micro-batch,
-// so the result equals that of a single process.
+// so the result equals that of a single process. If sums are in a tree, the next values are
+// collected until the end of the step.
 void Stage::replace_buffers(int micro) {
   std::vector<CopyCall> calls;
   for (const StageBuffer& b : plan_->buffers)
-    calls.push_back({memory_.floats(b.value), static_cast<const float*>(memory_.at(b.next, micro)),
-                     b.elements});
+    calls.push_back({b.collected.stride > 0 ? collected(b, micro) : memory_.floats(b.value),
+                     static_cast<const float*>(memory_.at(b.next, micro)), b.elements});
   if (calls.empty()) return;
   device_.queue().run(
       [calls = std::move(calls), copy_all = device_.kernels().copy_all](AddressMap at) {

@@ -41,6 +41,15 @@ struct Bucket {
   /// elements of a worker are adjacent, in the order of this list. If empty, all workers receive
   /// all sums.
   std::vector<OwnedElements> owners = {};
+  /// A partial sum that a worker contributes; `data` is null for terms of other workers.
+  struct Term {
+    int worker = 0;
+    const void* data = nullptr;
+  };
+  /// If not empty, the sum is that of these terms instead of one term per worker, added in this
+  /// order (order_of_additions() in executor/compile/sum_tree.h).
+  std::vector<Term> terms = {};
+  std::vector<int> order = {};
 };
 
 /// One worker's report on a step. With a synchronous plan it covers the whole step, else only the

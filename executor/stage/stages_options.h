@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "executor/compile/segments.h"
+#include "executor/compile/sum_layout.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {
@@ -22,6 +23,9 @@ struct StagesOptions {
   int micro_ids = 1;        ///< ids of any two micro-batches in flight differ by less; see SlotRing
   bool by_version = false;  ///< the plan is asynchronous: stages update one by one
   std::uint64_t seed = 0;
+  /// The copies whose gradients are added in the order of a tree; without copies: in a running sum
+  /// per copy.
+  SumLayout sums = {};
   std::int64_t bucket_bytes = 8 << 20;  ///< least size of a gradient bucket
   bool repeats = false;                 ///< functions are recorded and replayed, see Queue::repeat
   bool direct = false;                  ///< messages and buckets stay in the device's memory

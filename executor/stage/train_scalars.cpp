@@ -22,14 +22,16 @@ void TrainStages::find_means() {
   for (const auto& fetch : graph_.fetches) is_mean_.push_back(scaled[fetch.second]);
 }
 
-// Returns the fetched scalars of a step of the run, summed over this worker's micro-batches. The
-// device must have computed them. A scalar divided by the count of its own update is one of several
-// means in the report, and is divided by their number.
-std::vector<double> TrainStages::fetch_sums(int step) const {
-  std::vector<double> values(graph_.fetches.size(), 0);
-  const int first = step * options_.micro_batches;
+// Returns the fetched scalars of a step of the run: for each fetch, the values of all micro-batches
+// of all pipelines, where those of other workers are 0. The device must have computed them. A
+// scalar divided by the count of its own update is one of several means in the report, and is
+// divided by their number.
+std::vector<double> TrainStages::fetched_scalars(int step) const {
+  std::vector<double> all(graph_.fetches.size() * micros_of_step(), 0);
+  const int micros = options_.micro_batches;
+  const int first = step * micros;
   for (const Stage* stage : here()) {
-    stage->check_fetches(first, options_.micro_batches);
+    stage->check_fetches(first, micros);
     for (std::size_t f = 0; f < stage->plan().fetches.size(); ++f) {
       const StageFetch& fetch = stage->plan().fetches[f];
       if (graph_.values[fetch.value].type != TensorType{} ||
@@ -37,17 +39,31 @@ std::vector<double> TrainStages::fetch_sums(int step) const {
         continue;
       std::size_t at = 0;
       while (graph_.fetches[at].first != fetch.name) ++at;
+      double* const values =
+          &all[at * micros_of_step() + static_cast<std::size_t>(options_.pipeline * micros)];
       if (graph_.producer(fetch.value).op == "step_sum") {  // already summed over its update
-        const int together = context_.training ? context_.per_update : options_.micro_batches;
-        for (int m = first; m < first + options_.micro_batches; m += together)
-          if (speaks_for_all() && stage->runs_here(m)) values[at] += stage->fetched(f, m);
+        const int together = context_.training ? context_.per_update : micros;
+        for (int m = 0; m < micros; m += together)
+          if (speaks_for_all() && stage->runs_here(first + m))
+            values[m] = stage->fetched(f, first + m);
         continue;
       }
-      for (int m = 0; m < options_.micro_batches; ++m) values[at] += stage->fetched(f, first + m);
-      if (context_.training && is_mean_[at] != 0) values[at] /= means_per_step();
+      for (int m = 0; m < micros; ++m) {
+        values[m] += stage->fetched(f, first + m);  // 0 on all replicas but one
+        if (context_.training && is_mean_[at] != 0) values[m] /= means_per_step();
+      }
     }
   }
-  return values;
+  return all;
+}
+
+// Adds the scalars of a step in the order of micro-batches, so that the sums don't depend on who
+// computed which.
+std::vector<double> TrainStages::fetch_sums(const std::vector<double>& scalars) const {
+  std::vector<double> sums(graph_.fetches.size(), 0);
+  for (std::size_t i = 0; i < sums.size() * micros_of_step(); ++i)
+    sums[i / micros_of_step()] += scalars[i];
+  return sums;
 }
 
 void TrainStages::queue_scalars() {
@@ -61,9 +77,9 @@ void TrainStages::queue_scalars() {
 // Returns what this worker adds to the step's scalars. It waits for the device once, because the
 // device idles while the host waits.
 std::vector<double> TrainStages::step_scalars() {
-  const std::size_t fetches = graph_.fetches.size();
   device_.queue().record().wait();
-  std::vector<double> values = fetch_sums(0);
+  std::vector<double> values = fetched_scalars(0);
+  const std::size_t fetches = values.size();
   if (!context_.training) {
     const std::vector<double> sums = tensors().own_sums();
     values.insert(values.end(), sums.begin(), sums.end());
@@ -102,14 +118,15 @@ void TrainStages::reduce_scalars(int step) {
     comm::sum_f64(transport_, all, values.data(), values.size(),
                   {comm::make_tag(kScalarTag, 0, 0, 0, step), what});
   }
-  const auto fetches = static_cast<std::ptrdiff_t>(graph_.fetches.size());
+  const auto fetches = static_cast<std::ptrdiff_t>(graph_.fetches.size() * micros_of_step());
   StepReport report{step, {}, 0};
   report.stop_asked = values.back() > 0;
   values.pop_back();
-  report.fetches.assign(values.begin(), values.begin() + fetches);
+  report.fetches = fetch_sums(values);
   if (!training)
     report.tensors = tensors().gather({values.begin() + fetches, values.end()}, transport_, step);
   if (training) {
+    buffers_->end_step(step);
     report.squares = gradient_squares({values.begin() + fetches, values.end()}, step);
     factor_ = clip_factor(optimizer_, std::sqrt(report.squares)) / loss_scale_.scale();
     undo_->begin_update();
@@ -142,7 +159,8 @@ void TrainStages::begin_update(int placement, int step) {
   factor_ = clip_factor(optimizer_, std::sqrt(squares) * share());
   if ((stage.updates() + 1) % updates_per_step() == 0) {
     const int of_run = stage.updates() / updates_per_step();
-    reports_.push_back({step, fetch_sums(of_run), std::exchange(squares_, 0) / means_per_step()});
+    reports_.push_back(
+        {step, fetch_sums(fetched_scalars(of_run)), std::exchange(squares_, 0) / means_per_step()});
   }
   stage.begin_update();
 }

@@ -30,18 +30,20 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
   context_.by_version = options.by_version;
   context_.seed = options.seed;
   context_.repeats = options.repeats;
+  const SumLayout* const tree = options_.sums.copies.empty() ? nullptr : &options_.sums;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     if (!plans[i]) continue;
     stages_[i] =
         std::make_unique<Stage>(graph, std::move(plans[i]), static_cast<int>(i), context_, device,
-                                Stage::Exchanged{options.bucket_bytes, options.direct});
+                                Stage::Exchanged{options.bucket_bytes, options.direct, tree});
     for (const StageFeed& feed : stages_[i]->plan().feeds)
       fields_.push_back({static_cast<int>(i), &feed, feed.loc.stride * options.micro_batches});
   }
   for (Stage* stage : here()) connect(*stage);
   curvatures_ = std::make_unique<Curvatures>(graph, stages_, device, options);
   norms_ = std::make_unique<GradientNorms>(graph, device, here());
-  shared_ = std::make_unique<SharedGradients>(graph, stages_, device);
+  if (tree != nullptr) terms_ = std::make_unique<SumTerms>(*tree, stages_, transport.worker());
+  shared_ = std::make_unique<SharedGradients>(graph, stages_, device, terms_.get());
   buffers_ = std::make_unique<BufferMeans>(graph, options_, here(), device, transport);
   std::vector<std::int64_t> ahead;
   for (const FeedField& field : fields_)
@@ -151,23 +153,37 @@ void TrainStages::count(Stage& stage, int first, int micros) {
     return context_.needs(graph_.values[c.value].producer);
   };
   if (std::none_of(counts.begin(), counts.end(), is_needed)) return;
-  const int step = context_.step + context_.step_of(first);
-  stage.count(first, micros);
-  if (options_.pipelines > 1 && !alone()) {
-    const auto what = [&] {
-      return fmt::format("the counts of stage {}, step {}", stage.plan().stage, step);
-    };
-    // Every replica counts its pipeline's whole batch, so only pipelines have to be added.
-    comm::Group group;
-    for (int d = 0; d < options_.pipelines; ++d)
-      group.push_back(d * options_.workers_per_pipeline +
-                      options_.plan->placements[stage.placement()].workers[0]);
-    std::vector<double> sums = stage.counted();
-    comm::sum_f64(transport_, group, sums.data(), sums.size(),
-                  {comm::make_tag(kCountTag, stage.placement(), 0, 0, step), what});
-    stage.set_counted(sums);
-  }
+  if (options_.pipelines > 1 && !alone())
+    stage.set_counted(count_of_all(stage, first, micros));
+  else
+    stage.count(first, micros);
   stage.spread_counts(first, micros);
+}
+
+// Returns the counts of the micro-batches of all pipelines, added in their order. Every replica
+// counts its pipeline's whole batch, so only pipelines have to be added.
+std::vector<double> TrainStages::count_of_all(Stage& stage, int first, int micros) {
+  const int step = context_.step + context_.step_of(first);
+  const auto what = [&] {
+    return fmt::format("the counts of stage {}, step {}", stage.plan().stage, step);
+  };
+  comm::Group group;
+  for (int d = 0; d < options_.pipelines; ++d)
+    group.push_back(d * options_.workers_per_pipeline +
+                    options_.plan->placements[stage.placement()].workers[0]);
+  const std::size_t width = stage.plan().counts.size();
+  std::vector<double> all(static_cast<std::size_t>(options_.pipelines * micros) * width, 0);
+  for (int m = 0; m < micros; ++m) {
+    stage.count(first + m, 1);
+    const std::vector<double> one = stage.counted();
+    std::copy(one.begin(), one.end(),
+              all.begin() + (std::ptrdiff_t{options_.pipeline} * micros + m) * std::ssize(one));
+  }
+  comm::sum_f64(transport_, group, all.data(), all.size(),
+                {comm::make_tag(kCountTag, stage.placement(), 0, 0, step), what});
+  std::vector<double> sums(width, 0);
+  for (std::size_t i = 0; i < all.size(); ++i) sums[i % width] += all[i];
+  return sums;
 }
 
 Event TrainStages::run(const Instr& instr, int step) {
@@ -190,10 +206,14 @@ std::vector<int> TrainStages::buckets(const Instr& reduce) {
 
 Bucket TrainStages::bucket(int placement, int bucket) {
   Stage& stage = at(placement);
-  if (stage.gradients().is_of_factor(bucket)) return stage.gradients().bucket(bucket);
-  stage.gradients().clear_if_unused();
-  shared_->join_into(stage, bucket);
-  return stage.gradients().bucket(bucket);
+  GradientBuckets& gradients = stage.gradients();
+  if (!gradients.is_of_factor(bucket)) {
+    gradients.clear_if_unused();
+    shared_->join_into(stage, bucket);
+  }
+  Bucket out = gradients.bucket(bucket);
+  if (terms_ && !gradients.is_inverse(bucket)) terms_->add_to(out, placement, bucket, device_);
+  return out;
 }
 
 std::int64_t TrainStages::synchronised(const Instr& instr, std::int64_t done_ns) {

@@ -24,6 +24,7 @@
 #include "executor/stage/stages.h"
 #include "executor/stage/stages_options.h"
 #include "executor/stage/step_undo.h"
+#include "executor/stage/sum_terms.h"
 #include "executor/state/state_tensor.h"
 #include "net/transport/transport.h"
 
@@ -207,13 +208,19 @@ class TrainStages final : public Stages {
   double share() const { return in_rounds() ? options_.pipelines : 1; }
   void find_means();
   void count(Stage& stage, int first, int micros);
+  std::vector<double> count_of_all(Stage& stage, int first, int micros);
   void connect(Stage& stage);
   void update(Stage& stage);
   void change_weights(Stage& stage, std::int64_t number);
   void end_gradient(Stage& stage, std::int64_t number);
   void reduce_scalars(int step);
   double gradient_squares(const std::vector<double>& values, int step) const;
-  std::vector<double> fetch_sums(int step) const;
+  // Returns the number of micro-batches of a step, over all pipelines.
+  std::size_t micros_of_step() const {
+    return static_cast<std::size_t>(options_.pipelines * options_.micro_batches);
+  }
+  std::vector<double> fetched_scalars(int step) const;
+  std::vector<double> fetch_sums(const std::vector<double>& scalars) const;
   FetchTensors tensors() const { return {graph_, options_, context_, stages_}; }
   std::vector<double> step_scalars();
   std::vector<Stage*> here() const;
@@ -226,6 +233,7 @@ class TrainStages final : public Stages {
   StepContext context_;
   std::vector<std::unique_ptr<Stage>> stages_;  // by placement id
   std::unique_ptr<Curvatures> curvatures_;
+  std::unique_ptr<SumTerms> terms_;  // null: sums are not in a tree
   std::unique_ptr<SharedGradients> shared_;
   std::unique_ptr<BufferMeans> buffers_;
   std::unique_ptr<GradientNorms> norms_;

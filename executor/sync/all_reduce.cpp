@@ -23,6 +23,18 @@ std::vector<comm::Slice> slices_of(const comm::Group& group,
   return slices;
 }
 
+comm::Terms terms_of(const comm::Group& group, const Bucket& bucket) {
+  comm::Terms terms;
+  for (const Bucket::Term& term : bucket.terms) {
+    const auto member = std::find(group.begin(), group.end(), term.worker);
+    HETU_ASSERT(member != group.end());
+    terms.members.push_back(static_cast<int>(member - group.begin()));
+    terms.data.push_back(term.data);
+  }
+  terms.order = bucket.order;
+  return terms;
+}
+
 }  // namespace
 
 void AllReduce::follow(const Row& row) {
@@ -66,15 +78,22 @@ void AllReduce::start_sum(Reduction& reduction, std::size_t k) {
   const comm::Tag tag =
       comm::make_tag(static_cast<int>(action.instr.kind), action.tag_stage, static_cast<int>(k),
                      action.tag_part, step_ + reduction.times);
+  const comm::Terms terms = terms_of(action.group, bucket);
   if (how_.direct != nullptr) {
     reduction.sums[k].direct = how_.direct->sum(action.group, tag, static_cast<float*>(bucket.data),
-                                                bucket.count, bucket.ready);
+                                                bucket.count, bucket.ready, terms);
     return;
   }
   bucket.ready.wait();
   const std::int64_t count =
       how_.one_element ? std::min<std::int64_t>(1, bucket.count) : bucket.count;
-  if (!bucket.owners.empty())
+  if (!terms.order.empty())
+    reduction.sums[k].whole =
+        reducer_.start_terms(action.group, bucket.dtype, bucket.data,
+                             bucket.owners.empty() ? comm::even_slices(count, action.group.size())
+                                                   : slices_of(action.group, bucket.owners),
+                             terms, tag, !bucket.owners.empty());
+  else if (!bucket.owners.empty())
     reduction.sums[k].whole = reducer_.start_scatter(action.group, bucket.dtype, bucket.data,
                                                      slices_of(action.group, bucket.owners), tag);
   else if (bucket.rows.bits != nullptr && !how_.one_element)

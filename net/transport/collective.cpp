@@ -8,7 +8,9 @@
 //   phase 0   member 1 receives a[1], c[1] and computes a[1] + b[1] + c[1]
 //   phase 1   member 1 sends this sum to members 0 and 2; members 0 and 2 do the same for theirs
 //
-// A reduce-scatter ends after phase 0.
+// A reduce-scatter ends after phase 0. A member may have several terms. It then sends each owner
+// all its pieces in one message, and the owner adds the terms in the order that the members agreed
+// on.
 #include "net/transport/collective.h"
 
 #include <algorithm>
@@ -45,28 +47,71 @@ void convert(const std::byte* from, std::byte* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<To>(x[i]);
 }
 
-// Computes data[i] = pieces[0][i] + pieces[1][i] + ..., in that order. The piece `own` has type T,
-// and the others have the type in which they arrived. The blocks keep the running sum in the cache.
+// A term of a sum, as its owner has it.
+struct Piece {
+  const std::byte* data = nullptr;
+  bool came = false;  // received, in the type in which it was sent
+};
+
+// Computes data[i] = the sum of pieces[..][i] in the given order. Received pieces have type Came,
+// and the others type T. The blocks keep partial sums in the cache.
 template <class T, class Came>
-void add_pieces(const std::vector<const std::byte*>& pieces, std::size_t own, std::byte* data,
+void add_pieces(const std::vector<Piece>& pieces, const std::vector<int>& order, std::byte* data,
                 std::int64_t count) {
   constexpr std::int64_t kBlock = 2048;
-  T sum[kBlock];
-  const auto each = [&](std::size_t p, std::int64_t at, std::int64_t n, const auto& take) {
-    if (p == own) {
-      const T* piece = reinterpret_cast<const T*>(pieces[p]) + at;
-      for (std::int64_t i = 0; i < n; ++i) take(sum[i], piece[i]);
+  std::vector<T> sums;
+  std::int64_t n = 0;
+  const auto each = [&](const Piece& piece, std::int64_t at, T* sum, const auto& take) {
+    if (piece.came) {
+      const Came* from = reinterpret_cast<const Came*>(piece.data) + at;
+      for (std::int64_t i = 0; i < n; ++i) take(sum[i], static_cast<T>(from[i]));
     } else {
-      const Came* piece = reinterpret_cast<const Came*>(pieces[p]) + at;
-      for (std::int64_t i = 0; i < n; ++i) take(sum[i], static_cast<T>(piece[i]));
+      const T* from = reinterpret_cast<const T*>(piece.data) + at;
+      for (std::int64_t i = 0; i < n; ++i) take(sum[i], from[i]);
     }
   };
   for (std::int64_t at = 0; at < count; at += kBlock) {
-    const std::int64_t n = std::min(kBlock, count - at);
-    each(0, at, n, [](T& to, T x) { to = x; });
-    for (std::size_t p = 1; p < pieces.size(); ++p) each(p, at, n, [](T& to, T x) { to += x; });
-    std::copy_n(sum, n, reinterpret_cast<T*>(data) + at);
+    n = std::min(kBlock, count - at);
+    std::size_t depth = 0;
+    for (std::size_t s = 0; s < order.size(); ++s) {
+      if (order[s] < 0) {  // of two sums on the stack
+        --depth;
+        T* const to = &sums[(depth - 1) * kBlock];
+        for (std::int64_t i = 0; i < n; ++i) to[i] += to[kBlock + i];
+        continue;
+      }
+      const Piece& piece = pieces[static_cast<std::size_t>(order[s])];
+      if (s + 1 < order.size() && order[s + 1] < 0) {  // added at once, without a copy
+        each(piece, at, &sums[(depth - 1) * kBlock], [](T& to, T x) { to += x; });
+        ++s;
+        continue;
+      }
+      if (sums.size() < (depth + 1) * kBlock) sums.resize((depth + 1) * kBlock);
+      each(piece, at, &sums[depth++ * kBlock], [](T& to, T x) { to = x; });
+    }
+    std::copy_n(sums.data(), n, reinterpret_cast<T*>(data) + at);
   }
+}
+
+// Returns the order that adds one term after another.
+std::vector<int> one_by_one(std::size_t terms) {
+  std::vector<int> order = {0};
+  for (std::size_t t = 1; t < terms; ++t) {
+    order.push_back(static_cast<int>(t));
+    order.push_back(-1);
+  }
+  return order;
+}
+
+// Returns one term per member, added in the order of the group.
+Terms term_each(const Transport& transport, const Group& group, const void* data) {
+  Terms terms;
+  for (std::size_t m = 0; m < group.size(); ++m) {
+    terms.members.push_back(static_cast<int>(m));
+    terms.data.push_back(group[m] == transport.worker() ? data : nullptr);
+  }
+  terms.order = one_by_one(group.size());
+  return terms;
 }
 
 }  // namespace
@@ -86,7 +131,6 @@ Group everyone(const Transport& transport) {
   return all;
 }
 
-// Returns slices whose sizes differ by at most one element.
 std::vector<Slice> even_slices(std::int64_t count, std::size_t members) {
   const auto n = static_cast<std::int64_t>(members);
   std::vector<Slice> slices;
@@ -105,7 +149,7 @@ class Sum {
   };
 
   Sum(Transport& transport, const Group& group, DType dtype, void* data, std::vector<Slice> slices,
-      How how)
+      Terms terms, How how)
       : transport_(transport),
         group_(group),
         dtype_(dtype),
@@ -115,19 +159,25 @@ class Sum {
         wire_size_(how.rounds ? dtype_bytes(DType::BFloat16) : size_),
         data_(static_cast<std::byte*>(data)),
         slices_(std::move(slices)),
+        terms_(std::move(terms)),
         peers_(group.size()) {
     me_ = std::find(group.begin(), group.end(), transport.worker()) - group.begin();
     for (const Slice& slice : slices_) count_ += slice.count;
-    finished_ = group.size() == 1 || count_ == 0;
+    for (const int member : terms_.members) ++peers_[static_cast<std::size_t>(member)].terms;
+    const bool alone = group.size() == 1;
+    if (alone && count_ > 0 && terms_.order.size() > 1) add_own_slice();
+    finished_ = alone || count_ == 0;
     if (finished_) finished_ns_ = now_ns();
   }
 
   bool finished() const { return finished_; }
   std::int64_t finished_ns() const { return finished_ns_; }
 
-  // Scratch holds one copy of the own slice per other member, and after them the rounded copy.
+  // Scratch holds the own slice of each term of another member, and after them a copy of what is
+  // sent, if that isn't the data itself: rounded, or the pieces of several terms together.
   std::size_t scratch_bytes() const {
-    return pieces_bytes() + (rounds_ ? static_cast<std::size_t>(count_ * wire_size_) : 0);
+    const std::size_t sent = rounds_ ? 1 : peers_[me_].terms > 1 ? peers_[me_].terms : 0;
+    return pieces_bytes() + sent * static_cast<std::size_t>(count_ * wire_size_);
   }
 
   void start(std::vector<std::byte> scratch, Tag tag, Signal* signal) {
@@ -137,11 +187,12 @@ class Sum {
     for (std::size_t p = 0; p < group_.size(); ++p) {
       if (p == me_) continue;
       if (rounds_) convert<float, BFloat16>(slice(p), sent_slice(p), slice_count(p));
-      if (slice_bytes(me_) > 0)
-        peers_[p].piece_in = transport_.recv(group_[p], tag, piece_of(p), slice_bytes(me_), signal);
-      if (slice_bytes(p) > 0)
-        peers_[p].piece_out =
-            transport_.send(group_[p], tag, sent_slice(p), slice_bytes(p), signal);
+      if (slice_bytes(me_) > 0 && peers_[p].terms > 0)
+        peers_[p].piece_in = transport_.recv(group_[p], tag, piece_of(p),
+                                             peers_[p].terms * slice_bytes(me_), signal);
+      if (slice_bytes(p) > 0 && peers_[me_].terms > 0)
+        peers_[p].piece_out = transport_.send(group_[p], tag, own_pieces(p),
+                                              peers_[me_].terms * slice_bytes(p), signal);
     }
   }
 
@@ -152,7 +203,8 @@ class Sum {
       Peer& peer = peers_[p];
       // The sum is received into the memory that the piece was sent from, so that send must be
       // done.
-      if (p == me_ || slice_bytes(p) == 0 || peer.sum_in || !peer.piece_out->done()) continue;
+      if (p == me_ || slice_bytes(p) == 0 || peer.sum_in) continue;
+      if (peer.piece_out && !peer.piece_out->done()) continue;
       peer.sum_in =
           transport_.recv(group_[p], second_phase(tag_), sent_slice(p), slice_bytes(p), signal_);
     }
@@ -199,6 +251,7 @@ class Sum {
   // The four messages that this member exchanges with another one.
   struct Peer {
     RequestPtr piece_out, piece_in, sum_out, sum_in;
+    std::size_t terms = 0;  // that the member contributes
   };
 
   std::byte* slice(std::size_t member) const { return data_ + slices_[member].begin * size_; }
@@ -209,14 +262,31 @@ class Sum {
   }
   // Rounded up to 64 bytes, so that the rounded copy starts on its own cache line.
   std::size_t pieces_bytes() const {
-    return (slice_bytes(me_) * (group_.size() - 1) + 63) / 64 * 64;
+    return (slice_bytes(me_) * (terms_.members.size() - peers_[me_].terms) + 63) / 64 * 64;
   }
   std::byte* sent_slice(std::size_t member) {
     if (!rounds_) return slice(member);
     return scratch_.data() + pieces_bytes() + slices_[member].begin * wire_size_;
   }
   std::byte* piece_of(std::size_t member) {
-    return scratch_.data() + slice_bytes(me_) * (member < me_ ? member : member - 1);
+    std::size_t before = 0;
+    for (std::size_t p = 0; p < member; ++p) before += p == me_ ? 0 : peers_[p].terms;
+    return scratch_.data() + slice_bytes(me_) * before;
+  }
+  // Returns the pieces of this member's terms for another member, one after another.
+  const std::byte* own_pieces(std::size_t member) {
+    if (rounds_) return sent_slice(member);
+    const std::int64_t begin = slices_[member].begin * size_;
+    std::byte* const to =
+        scratch_.data() + pieces_bytes() + static_cast<std::size_t>(begin) * peers_[me_].terms;
+    std::byte* end = to;
+    for (const void* term : terms_.data) {
+      if (term == nullptr) continue;
+      const std::byte* const piece = static_cast<const std::byte*>(term) + begin;
+      if (peers_[me_].terms == 1) return piece;
+      end = std::copy_n(piece, slice_bytes(member), end);
+    }
+    return to;
   }
   bool all_done(RequestPtr Peer::*which) const {
     return std::all_of(peers_.begin(), peers_.end(),
@@ -233,18 +303,24 @@ class Sum {
     added_ = true;
     const std::int64_t count = slice_count(me_);
     if (count == 0) return;
-    std::vector<const std::byte*> pieces;
-    for (std::size_t p = 0; p < group_.size(); ++p) {
-      pieces.push_back(p == me_ ? slice(me_) : piece_of(p));
+    std::vector<Piece> pieces;
+    std::vector<std::size_t> seen(group_.size(), 0);
+    for (std::size_t t = 0; t < terms_.members.size(); ++t) {
+      const auto p = static_cast<std::size_t>(terms_.members[t]);
+      const bool own = p == me_;
+      const std::byte* const data =
+          own ? static_cast<const std::byte*>(terms_.data[t]) + slices_[me_].begin * size_
+              : piece_of(p) + seen[p]++ * slice_bytes(me_);
+      pieces.push_back({data, !own});
     }
     if (rounds_) {
-      add_pieces<float, BFloat16>(pieces, me_, slice(me_), count);
+      add_pieces<float, BFloat16>(pieces, terms_.order, slice(me_), count);
       convert<float, BFloat16>(slice(me_), sent_slice(me_), count);
       convert<BFloat16, float>(sent_slice(me_), slice(me_), count);
     } else if (dtype_ == DType::Float64) {
-      add_pieces<double, double>(pieces, me_, slice(me_), count);
+      add_pieces<double, double>(pieces, terms_.order, slice(me_), count);
     } else {
-      add_pieces<float, float>(pieces, me_, slice(me_), count);
+      add_pieces<float, float>(pieces, terms_.order, slice(me_), count);
     }
     if (scatters_) return;
     for (std::size_t p = 0; p < group_.size(); ++p) {
@@ -261,7 +337,8 @@ class Sum {
   std::int64_t size_, wire_size_;  // bytes of an element in the data, and in the transfer
   std::byte* data_;
   std::vector<Slice> slices_;  // by member
-  std::int64_t count_ = 0;     // elements of all slices
+  Terms terms_;
+  std::int64_t count_ = 0;  // elements of all slices
   std::size_t me_ = 0;
   std::vector<std::byte> scratch_;  // declared before peers_, whose receives point into it
   std::vector<Peer> peers_;
@@ -356,8 +433,22 @@ std::shared_ptr<Sum> Reducer::start_sum(const Group& group, DType dtype, void* d
   return Impl::start(
       impl_,
       std::make_shared<Sum>(impl_->transport, group, dtype, data, even_slices(count, group.size()),
-                            Sum::How{rounds, false}),
+                            term_each(impl_->transport, group, data), Sum::How{rounds, false}),
       tag);
+}
+
+std::shared_ptr<Sum> Reducer::start_terms(const Group& group, DType dtype, void* data,
+                                          const std::vector<Slice>& slices, const Terms& terms,
+                                          Tag tag, bool scatters) {
+  check_order(impl_->transport, group);
+  check_dtype(dtype);
+  require(slices.size() == group.size(), "got {} slices for a group of {} workers", slices.size(),
+          group.size());
+  HETU_ASSERT(terms.data.size() == terms.members.size() && !terms.order.empty());
+  return Impl::start(impl_,
+                     std::make_shared<Sum>(impl_->transport, group, dtype, data, slices, terms,
+                                           Sum::How{false, scatters}),
+                     tag);
 }
 
 std::shared_ptr<Sum> Reducer::start_scatter(const Group& group, DType dtype, void* data,
@@ -368,7 +459,8 @@ std::shared_ptr<Sum> Reducer::start_scatter(const Group& group, DType dtype, voi
           group.size());
   return Impl::start(
       impl_,
-      std::make_shared<Sum>(impl_->transport, group, dtype, data, slices, Sum::How{false, true}),
+      std::make_shared<Sum>(impl_->transport, group, dtype, data, slices,
+                            term_each(impl_->transport, group, data), Sum::How{false, true}),
       tag);
 }
 

@@ -26,6 +26,16 @@ Group everyone(const Transport& transport);
 /// An all-reduce or reduce-scatter in progress, started by a Reducer.
 class Sum;
 
+/// The terms of a sum to which a member may contribute several terms or none, and the order in
+/// which they are added. All members must pass the same, except `data`.
+struct Terms {
+  std::vector<int> members;       ///< by term: its member, as an index in the group
+  std::vector<const void*> data;  ///< by term: this member's data; null for other members
+  /// Postfix form: a number from 0 on puts a term on a stack, and a negative one replaces the two
+  /// sums on top by their sum.
+  std::vector<int> order;
+};
+
 /// A range of `count` elements that starts at element `begin`.
 struct Slice {
   std::int64_t begin = 0, count = 0;
@@ -59,6 +69,13 @@ class Reducer {
   std::shared_ptr<Sum> start_sum(const Group& group, DType dtype, void* data, std::int64_t count,
                                  Tag tag, DType wire = DType::Float32);
 
+  /// As start_sum without rounding, but data[0..count) becomes the sum of `terms`, of which each
+  /// has `count` elements. With `slices`, as start_scatter. Each member sends its terms, so that a
+  /// member with several terms moves more bytes.
+  std::shared_ptr<Sum> start_terms(const Group& group, DType dtype, void* data,
+                                   const std::vector<Slice>& slices, const Terms& terms, Tag tag,
+                                   bool scatters);
+
   /// Starts a reduce-scatter. It is like start_sum, but each member receives only the sums of its
   /// own slice, with the same bits. `slices` has one slice per member, in the order of `group`.
   /// Slices must not overlap, and elements outside all slices are not sent. A member's data outside
@@ -82,6 +99,9 @@ class Reducer {
   struct Impl;
   std::shared_ptr<Impl> impl_;  // shared with the sums that it has started
 };
+
+/// Returns slices for each of `members` members whose sizes differ by at most one element.
+std::vector<Slice> even_slices(std::int64_t count, std::size_t members);
 
 /// Tag of an exchange's messages, and its name in errors. Use it as a function argument only,
 /// because a WaitPurpose refers to its argument.

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares predicted and measured steps, one property of a plan at a time.
 
-The cases are small plans in threads, as in tests/executor/rehearse/rehearse_test.cpp, and two with 8 processes and 5 ms forwards. The
-median ratio of --attempts rehearsals of each is at most 1.05.
+The cases are small plans in threads, as in tests/executor/rehearse/rehearse_test.cpp, and two with 8 processes and 5 ms
+forwards. The median ratio of --attempts rehearsals of each is at most 1.05.
 
 usage: rehearsed_cases.py [--attempts 5]
 

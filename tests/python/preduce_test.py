@@ -1,7 +1,7 @@
 """train_bert.py with pipelines that average their weights: --preduce and --adpsgd through heturun, with the coordinator.
 
-tests/executor/sync/average_test.cpp checks the averages, and tests/pipeline/groups checks the groups. --whole: every method with
-several stages and a resume."""
+tests/executor/sync/average_test.cpp checks the averages, and tests/pipeline/groups checks the groups. --whole: every
+method with several stages and a resume."""
 import json
 import re
 import signal

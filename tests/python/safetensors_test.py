@@ -1,6 +1,6 @@
 """Safetensors files: Hetu's reader accepts no file that the reference implementation refuses, over thousands of damaged
-headers. The reference is the package `safetensors`, where it is installed. tests/executor/state/weights_file_test.cpp has the
-cases that need no reference."""
+headers. The reference is the package `safetensors`, where it is installed. tests/executor/state/weights_file_test.cpp
+has the cases that need no reference."""
 
 import copy
 import json

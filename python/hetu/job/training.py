@@ -41,8 +41,8 @@ def _kfac_fields() -> list[options.Field]:
     return [table[name] for name in ("kfac_damping", "curvature_every", "fill", "inverses", "fill_costs", "replan")]
 
 
-_OF_DEVICES = ("device", "dtype", "state_dtype", "loss_scale", "wire", "cuda_graphs", "gpu_messages", "fuse", "pack_weights",
-               "threads", "memory_limit", "seed")
+_OF_DEVICES = ("device", "dtype", "state_dtype", "loss_scale", "wire", "sums", "cuda_graphs", "gpu_messages", "fuse",
+               "pack_weights", "threads", "memory_limit", "seed")
 _OF_TABLES = ("dense_tables", "cache_rows", "cache_policy", "pull_bound", "push_bound")
 
 

@@ -30,6 +30,7 @@ struct Trained {
   int stages;
   int pipelines = 1;
   int chunks = 0;
+  const char* sums = "running";
 };
 
 Setting setting_of(const Trained& c) {
@@ -50,9 +51,13 @@ TEST_P(Direct, TrainsToTheBitsOfTheCpu) {
   ASSERT_TRUE(kLibrary);
   Setting s = setting_of(GetParam());
   s.device = "cpu";
+  s.configure = [](JobOptions& o) { o.sums = GetParam().sums; };
   const Outcome cpu = train(s);
   s.device = "far";
-  s.configure = [](JobOptions& o) { o.gpu_messages = "nccl"; };
+  s.configure = [](JobOptions& o) {
+    o.sums = GetParam().sums;
+    o.gpu_messages = "nccl";
+  };
   const long before = fake().moved();
   const Outcome direct = train(s);
   EXPECT_GT(fake().moved() - before, 5L * s.micro_batches) << "nothing went by NCCL";
@@ -63,7 +68,9 @@ TEST_P(Direct, TrainsToTheBitsOfTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Methods, Direct,
                          testing::Values(Trained{"1f1b", 3}, Trained{"1f1b", 2, 2},
                                          Trained{"chimera", 4, 1}, Trained{"zb-v", 2},
-                                         Trained{"dualpipev", 2, 2}));
+                                         Trained{"dualpipev", 2, 2},
+                                         Trained{"1f1b", 2, 3, 0, "tree"},
+                                         Trained{"chimera", 4, 2, 0, "tree"}));
 
 testing_average::Setting averaging_setting() {
   testing_average::Setting s;

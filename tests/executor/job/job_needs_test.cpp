@@ -91,6 +91,32 @@ const std::vector<Row>& rows() {
         {"pipedream", "but each stage has one copy"},
         {"ps x 2", "but the pipelines share weights over servers. "},
         {"averages x 2", "but the pipelines average weights. "}}},
+      {"--sums tree",
+       [](JobCase& j) { j.options.sums = "tree"; },
+       {{"pipedream", flush + "'pipedream' updates stage by stage. Choose a synchronous method"},
+        {"ps x 2", workers + "Use --sync-method allreduce"},
+        {"averages x 2", flush}}},
+      {"sum",
+       [](JobCase& j) {
+         j.options.sums = "tree";
+         j.options.wire = "bf16";
+       },
+       {{"1f1b", "needs workers that sum gradients"},
+        {"1f1b x 2", "--wire bf16 rounds the gradients that copies send each other"},
+        {"chimera", "--wire bf16 rounds the gradients"},
+        {"pipedream", flush},
+        {"ps x 2", workers},
+        {"averages x 2", flush}}},
+      {"--sums tree",
+       [](JobCase& j) {
+         j.options.sums = "tree";
+         if (j.options.method == "chimera") j.options.concat = "halving";
+         j.options.micro_batches = j.options.method == "chimera" ? 2 : j.options.micro_batches;
+       },
+       {{"chimera", "but 'chimera' computes those of half ones"},
+        {"pipedream", flush},
+        {"ps x 2", workers},
+        {"averages x 2", flush}}},
       {"--dtype fp16-emulated",
        [](JobCase& j) { j.options.dtype = "fp16-emulated"; },
        {{"pipedream", flush + "'pipedream' updates stage by stage. Choose --dtype bf16"},

@@ -282,6 +282,52 @@ TEST_P(Sums, ScatterToTheMembersThatOwnThem) {
   });
 }
 
+// Members contribute any number of terms, which are added in a random order. Every member knows all
+// numbers, so that it can compute the sum that it expects.
+TEST(SumsAtOnce, TermsAreAddedInTheGivenOrder) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    on_workers(4, quick(20), [&](Transport& t) {
+      std::mt19937 rng(seed);
+      const Group group = {0, 1, 3};
+      const std::int64_t count = seed % 2 == 0 ? 5 : 5000;
+      Terms terms;
+      std::vector<std::vector<float>> all;
+      for (std::size_t k = 0, number = 1 + rng() % 6; k < number; ++k) {
+        terms.members.push_back(static_cast<int>(rng() % 3));
+        all.emplace_back(count);
+        for (float& x : all.back()) x = std::ldexp(1.0F + rng() % 1000, rng() % 20);
+      }
+      std::vector<std::vector<float>> stack;
+      for (std::size_t k = 0; k < all.size() || stack.size() > 1;) {
+        if (k < all.size() && (stack.size() < 2 || rng() % 2 == 0)) {
+          terms.order.push_back(static_cast<int>(k));
+          stack.push_back(all[k++]);
+          continue;
+        }
+        terms.order.push_back(-1);
+        for (std::int64_t i = 0; i < count; ++i) stack[stack.size() - 2][i] += stack.back()[i];
+        stack.pop_back();
+      }
+      if (t.worker() == 2) return;
+      // The first own term is summed in place.
+      std::vector<float> none(count);
+      float* data = nullptr;
+      for (std::size_t k = 0; k < all.size(); ++k) {
+        const bool own = group[terms.members[k]] == t.worker();
+        terms.data.push_back(own ? all[k].data() : nullptr);
+        if (own && data == nullptr) data = all[k].data();
+      }
+      if (data == nullptr) data = none.data();
+      Reducer reducer(t);
+      const auto sum = reducer.start_terms(group, DType::Float32, data, even_slices(count, 3),
+                                           terms, make_tag(9, 0, 0, 0, 0), false);
+      reducer.wait(*sum, "a sum of terms");
+      EXPECT_EQ(std::vector<float>(data, data + count), stack[0]);
+    });
+  }
+}
+
 TEST(SumsAtOnce, ScatterNeedsASliceForEachMember) {
   auto transports = make_inproc(2, quick(0.2));
   Reducer reducer(*transports[0]);

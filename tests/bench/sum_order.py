@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Measures what --sums tree costs beside --sums running: the time of a step, in turn in one process, and the memory.
+
+    python3 tests/bench/sum_order.py [--model base] [--micro-batch 8] [--micro-batches 8] [--pipelines 1] [--rounds 5]
+
+`--model resnet50` trains ResNet-50 on 224 x 224 images, any other name a BERT on 128 tokens. Pipelines are threads of this
+process. --micro-batches are those of all pipelines together."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+import hetu as ht
+from hetu import _hetu
+from hetu.graph import new_graph
+
+TOKENS, IMAGE = 128, 224
+
+
+def graph_of(model: str, rows: int) -> tuple[Any, Any, Any]:
+    """Returns the graph, the optimizer's settings, and one batch of random data."""
+    random = np.random.default_rng(1)
+    new_graph()
+    optimizer = ht.optim.AdamW(1e-4, weight_decay=0.01, clip_norm=1.0)
+    if model == "resnet50":
+        batch = {"image": random.random((rows, 3, IMAGE, IMAGE), np.float32),
+                 "label": random.integers(0, 1000, rows, np.int32)}
+        data = ht.data.Batches([batch], rows)
+        net = ht.models.ResNet("resnet50")
+        handle = optimizer.minimize(net.loss(data))
+    else:
+        net = ht.models.Bert.from_config(model)
+        ids = random.integers(5, 30000, (rows, TOKENS), np.int32)
+        batch = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids),
+                 "masked_lm_labels": np.where(random.random(ids.shape) < 0.15, ids, -1).astype(np.int32),
+                 "next_sentence_labels": random.integers(0, 2, rows, np.int32)}
+        data = ht.data.Batches([batch], rows)
+        handle = optimizer.minimize(net.pretraining_loss(data))
+    return handle.graph.builder.finish(), optimizer.settings(), data
+
+
+class Pipelines:
+    """A job whose workers are threads, one per pipeline."""
+
+    def __init__(self, sums: str, args: argparse.Namespace) -> None:
+        graph, settings, data = graph_of(args.model, args.micro_batch * args.micro_batches)
+        micros = args.micro_batches // args.pipelines
+        options = {"method": "1f1b", "pipelines": args.pipelines, "stages": 1, "micro_batches": micros,
+                   "batch_size": args.micro_batch * micros, "seed": 1, "threads": args.threads, "sums": sums}
+        self.jobs = [None] * args.pipelines
+        self.loaders = [None] * args.pipelines
+
+        def make(links: Any, i: int) -> None:
+            self.jobs[i] = _hetu.Job(graph, settings, _hetu.TrainingOptions(options), links)
+            self.loaders[i] = data.loader(args.pipelines, i, list(self.jobs[i].fields))
+        self._each([lambda links=links, i=i: make(links, i) for i, links in enumerate(_hetu.thread_links(args.pipelines))])
+
+    def _each(self, calls: list[Any]) -> None:
+        threads = [threading.Thread(target=call) for call in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def step(self) -> float:
+        begin = time.perf_counter()
+        both = zip(self.jobs, self.loaders, strict=True)
+        self._each([lambda job=job, loader=loader: job.train(loader) for job, loader in both])
+        return time.perf_counter() - begin
+
+    @property
+    def memory(self) -> str:
+        return str(self.jobs[0].memory)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="base")
+    parser.add_argument("--micro-batch", type=int, default=8)
+    parser.add_argument("--micro-batches", type=int, default=8)
+    parser.add_argument("--pipelines", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    both = {sums: Pipelines(sums, args) for sums in ("running", "tree")}
+    for job in both.values():
+        job.step()
+    times: dict[str, list[float]] = {sums: [] for sums in both}
+    for turn in range(args.rounds):
+        for sums in sorted(both, reverse=turn % 2 == 1):
+            times[sums].append(both[sums].step())
+    ratios = [b / a for a, b in zip(times["running"], times["tree"], strict=True)]
+    for sums, job in both.items():
+        print(f"{sums}: {statistics.median(times[sums]):.3f} s per step; {job.memory}")
+    print(f"tree / running: median {statistics.median(ratios):.4f}, {min(ratios):.4f} to {max(ratios):.4f}")
+
+
+if __name__ == "__main__":
+    main()
