@@ -56,7 +56,7 @@ Row moved(Row row, int first) {
 }  // namespace
 
 ModuleJob::ModuleJob(const Schedule& plan, const Lowering& how, comm::Transport& transport,
-                     ModuleStages::Compute compute, bool apart)
+                     ModuleStages::Compute compute, bool apart, bool tree)
     : proved_(proved_plan(checked(plan), how)),
       forwards_(forwards_of(without_lowering(plan), how)),
       transport_(transport),
@@ -67,6 +67,10 @@ ModuleJob::ModuleJob(const Schedule& plan, const Lowering& how, comm::Transport&
   require(transport.workers() == needed,
           "{} pipelines of {} workers need {} workers, but {} were started", how.pipelines, width(),
           needed, transport.workers());
+  if (tree) {
+    layout_ = sum_layout(proved_.lowered, how.pipelines);
+    stages_.add_by_tree(layout_, how.tied);
+  }
   syncs_ = make_strategies(proved_.lowered, SyncContext{transport, stages_, reducer_});
   origin_ns_ = comm::now_ns();
 }
@@ -83,6 +87,18 @@ std::vector<int> ModuleJob::recomputed(int placement) const {
   for (const Instr& i : unroll(proved_.lowered.workers[row()]))
     if (i.kind == Kind::Recompute && i.stage == placement) micros.push_back(i.micro);
   return micros;
+}
+
+ModuleJob::Sums ModuleJob::sums(int placement) const {
+  const SumCopy& copy = layout_.at(transport_.worker(), placement);
+  SumTree tree(layout_.total);
+  Sums out;
+  out.slots = std::max(1, sum_slots(copy.micros, layout_.total));
+  for (const int micro : copy.micros) {
+    out.steps[micro % proved_.lowered.micro_batches] = tree.next(micro);
+    tree.add(micro);
+  }
+  return out;
 }
 
 // A loop looks up the parts of each reduction once, so the next step makes a new loop.

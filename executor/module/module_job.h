@@ -2,6 +2,7 @@
 // that follows it, sums over copies, and a trace. hetu.torch makes one object per process.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,13 +23,14 @@ class ModuleJob {
   /// `plan` has the compute of one step for each of `how.pipelines` pipelines. `how` has the edges
   /// and ties of the model. The constructor lowers and verifies the plan. With `apart`, the workers
   /// form as many pipelines as their number allows; each is a job of its own as described by `how`,
-  /// with no sums over pipelines. The transport must outlive the object.
+  /// with no sums over pipelines. With `tree`, gradients are added in the order of a tree; see
+  /// sums(). The transport must outlive the object.
   ///
   /// Throws Plan, naming the fault; Unsupported for plans that update by version, halve
   /// micro-batches or replicate single stages; InvalidArgument if the job has another number of
   /// workers.
   ModuleJob(const Schedule& plan, const Lowering& how, comm::Transport& transport,
-            ModuleStages::Compute compute, bool apart = false);
+            ModuleStages::Compute compute, bool apart = false, bool tree = false);
   ~ModuleJob();
   ModuleJob(const ModuleJob&) = delete;
   ModuleJob& operator=(const ModuleJob&) = delete;
@@ -49,6 +51,15 @@ class ModuleJob {
   int peak_activations() const {
     return static_cast<int>(proved_.report.peak_activations.at(row()));
   }
+
+  /// The work that adds the gradient of a micro-batch, by micro-batch of this pipeline; see
+  /// SumTree.
+  struct Sums {
+    int slots = 1;
+    std::map<int, SumTree::Step> steps;
+  };
+  /// Returns how the owner adds the gradients of a placement. Only with `tree`.
+  Sums sums(int placement) const;
 
   /// Sets the gradient memory of a placement, which must exist until it is set again. Call it
   /// between steps, on all workers that hold a copy of the stage, with the same number of parts of
@@ -74,6 +85,7 @@ class ModuleJob {
   comm::Transport& transport_;
   const comm::Group group_;
   comm::Reducer reducer_;
+  SumLayout layout_;  // without copies, unless sums are in a tree
   ModuleStages stages_;
   std::vector<std::unique_ptr<WeightSync>> syncs_;
   std::unique_ptr<Interpreter> training_, validation_;

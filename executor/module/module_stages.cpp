@@ -31,6 +31,13 @@ void add(const ModuleGradient& to, const ModuleGradient& from) {
   for (std::int64_t i = 0; i < to.count; ++i) sum[i] += more[i];
 }
 
+void add_to(const ModuleGradient& to, const ModuleGradient& from) {
+  if (to.dtype == DType::Float64)
+    add<double>(to, from);
+  else
+    add<float>(to, from);
+}
+
 void copy(const ModuleGradient& to, const ModuleGradient& from) {
   if (to.data != from.data)
     std::memcpy(to.data, from.data, static_cast<std::size_t>(to.count) * dtype_bytes(to.dtype));
@@ -154,14 +161,72 @@ void ModuleStages::find_shared() {
 void ModuleStages::join(Shared& shared) {
   if (shared.joined) return;
   shared.joined = true;
+  if (!layout_.copies.empty()) return join_terms(shared);
   const ModuleGradient& first = shared.holders[0].gradient;
-  for (std::size_t i = 1; i < shared.holders.size(); ++i) {
-    if (first.dtype == DType::Float64)
-      add<double>(first, shared.holders[i].gradient);
-    else
-      add<float>(first, shared.holders[i].gradient);
-  }
+  for (std::size_t i = 1; i < shared.holders.size(); ++i) add_to(first, shared.holders[i].gradient);
   copy(shared.holders[shared.lead].gradient, first);
+}
+
+void ModuleStages::add_by_tree(SumLayout layout, std::vector<StagePair> tied) {
+  layout_ = std::move(layout);
+  tied_ = std::move(tied);
+}
+
+// Returns the same part of the gradient as another placement of this worker holds it.
+const ModuleGradient& ModuleStages::held_at(int placement, const ModuleGradient& gradient) const {
+  for (const Shared& shared : shared_) {
+    const auto is_it = [&](const Holder& h) { return h.gradient.data == gradient.data; };
+    if (std::none_of(shared.holders.begin(), shared.holders.end(), is_it)) continue;
+    for (const Holder& holder : shared.holders)
+      if (holder.placement == placement) return holder.gradient;
+  }
+  return gradient;
+}
+
+// A stage uses a parameter once here: autograd has added the gradients of its uses.
+ModuleStages::Terms ModuleStages::terms_of(int placement, const ModuleGradient& gradient) const {
+  std::vector<int> stages = {gradients_.at(placement).first};
+  if (gradient.part > 0) {
+    const StagePair& pair = tied_.at(static_cast<std::size_t>(gradient.part - 1));
+    stages = {pair.first, pair.second};
+  }
+  Terms out;
+  std::vector<SumTerm> parts;
+  for (const SumCopy& copy : layout_.copies) {
+    if (std::find(stages.begin(), stages.end(), copy.model_stage) == stages.end()) continue;
+    const bool here = copy.worker == transport_.worker();
+    SumTree tree(layout_.total);
+    for (const int micro : copy.micros) tree.add(micro);
+    for (const SumTree::Held& held : tree.held()) {
+      parts.push_back({copy.model_stage, held.part});
+      const auto slot = static_cast<std::size_t>(held.slot);
+      out.terms.push_back(
+          {copy.worker, here ? held_at(copy.placement, gradient).slots.at(slot) : nullptr});
+    }
+  }
+  out.order = order_of_additions(parts, layout_.total);
+  return out;
+}
+
+// Adds the terms if all are on this worker. Otherwise the sum over workers adds them.
+void ModuleStages::join_terms(const Shared& shared) {
+  const Holder& lead = shared.holders[shared.lead];
+  const Terms all = terms_of(lead.placement, lead.gradient);
+  std::vector<ModuleGradient> sums;
+  for (const Bucket::Term& term : all.terms)
+    if (term.data == nullptr) return;
+  for (const int step : all.order) {
+    if (step != kAddTerms) {
+      sums.push_back(lead.gradient);
+      sums.back().data =
+          const_cast<void*>(all.terms[static_cast<std::size_t>(step)].data);  // NOLINT
+      continue;
+    }
+    const ModuleGradient more = sums.back();
+    sums.pop_back();
+    add_to(sums.back(), more);
+  }
+  copy(lead.gradient, sums.back());
 }
 
 // Copies the sum to every holder.
@@ -183,7 +248,12 @@ Bucket ModuleStages::bucket(int stage, int bucket) {
   const ModuleGradient& g = gradients_.at(stage).second.at(static_cast<std::size_t>(bucket));
   for (Shared& shared : shared_)
     if (shared.holders[shared.lead].gradient.data == g.data) join(shared);
-  return {g.dtype, g.data, g.count, {}, {}, g.owners};
+  Bucket out = {g.dtype, g.data, g.count, {}, {}, g.owners};
+  if (layout_.copies.empty()) return out;
+  Terms all = terms_of(stage, g);
+  out.terms = std::move(all.terms);
+  out.order = std::move(all.order);
+  return out;
 }
 
 }  // namespace hetu

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "executor/compile/sum_layout.h"
 #include "executor/stage/stages.h"
 #include "net/transport/collective.h"
 #include "net/transport/transport.h"
@@ -28,6 +29,8 @@ struct ModuleGradient {
   void* data = nullptr;
   std::int64_t count = 0;
   std::vector<OwnedElements> owners = {};  ///< as in Bucket
+  /// If sums are in a tree: the memory of each slot of a SumTree, of which the first is `data`.
+  std::vector<void*> slots = {};
 };
 
 /// The stages of one worker, as the loop calls them.
@@ -62,6 +65,10 @@ class ModuleStages final : public Stages {
   /// several copies of a stage with a tied parameter.
   void set_gradients(int placement, int model_stage, std::vector<ModuleGradient> gradients);
 
+  /// Adds gradients in the order of a tree over these copies from here on. `tied` has the stages of
+  /// each tied pair.
+  void add_by_tree(SumLayout layout, std::vector<StagePair> tied);
+
   /// Returns the numbers of a step. Each is set by one worker and 0 on all others; REDUCE_SCALARS
   /// replaces them by the sums.
   std::vector<double>& scalars() { return scalars_; }
@@ -94,6 +101,15 @@ class ModuleStages final : public Stages {
     bool joined = false;
   };
 
+  /// The terms of a gradient's sum on all workers, with the data of those on this worker.
+  struct Terms {
+    std::vector<Bucket::Term> terms;
+    std::vector<int> order;
+  };
+
+  Terms terms_of(int placement, const ModuleGradient& gradient) const;
+  const ModuleGradient& held_at(int placement, const ModuleGradient& gradient) const;
+  void join_terms(const Shared& shared);
   void find_shared();
   void join(Shared& shared);
   void spread();
@@ -108,6 +124,8 @@ class ModuleStages final : public Stages {
   std::map<int, std::pair<int, std::vector<ModuleGradient>>> gradients_;  // by placement
   std::vector<Shared> shared_;
   std::vector<double> scalars_;
+  SumLayout layout_;  // without copies: gradients are not added by a tree
+  std::vector<StagePair> tied_;
 };
 
 }  // namespace hetu

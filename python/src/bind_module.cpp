@@ -67,17 +67,21 @@ struct Compute {
 
 using Owners = std::vector<std::pair<int, std::int64_t>>;  // (worker, elements) per owner
 
+using SlotArray = nb::ndarray<nb::device::cpu, nb::c_contig>;
+
 void set_gradients(ModuleJob& job, int placement, int model_stage,
-                   const std::vector<nb::ndarray<nb::device::cpu, nb::c_contig>>& arrays,
-                   const std::vector<int>& parts, const std::vector<Owners>& owners) {
+                   const std::vector<std::vector<SlotArray>>& arrays, const std::vector<int>& parts,
+                   const std::vector<Owners>& owners) {
   std::vector<ModuleGradient> out;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
-    const bool single = arrays[i].dtype() == nb::dtype<float>();
-    require(single || arrays[i].dtype() == nb::dtype<double>(),
+    const SlotArray& first = arrays[i].at(0);
+    const bool single = first.dtype() == nb::dtype<float>();
+    require(single || first.dtype() == nb::dtype<double>(),
             "gradients to be summed must be float32 or float64");
-    out.push_back({parts.at(i), single ? DType::Float32 : DType::Float64, arrays[i].data(),
-                   static_cast<std::int64_t>(arrays[i].size())});
+    out.push_back({parts.at(i), single ? DType::Float32 : DType::Float64, first.data(),
+                   static_cast<std::int64_t>(first.size())});
     for (const auto& [worker, count] : owners.at(i)) out.back().owners.push_back({worker, count});
+    for (const SlotArray& slot : arrays[i]) out.back().slots.push_back(slot.data());
   }
   job.set_gradients(placement, model_stage, std::move(out));
 }
@@ -145,11 +149,27 @@ void bind_messages(nb::class_<ModuleJob>& job) {
            [](ModuleJob& j, const std::string& kind, int placement, int part, int micro) {
              return array_of(j.stages().take(key_of(kind, placement, part, micro)));
            })
-      .def("set_gradients", &set_gradients, nb::arg("placement"), nb::arg("model_stage"),
-           nb::arg("arrays"), nb::arg("parts"), nb::arg("owners"),
-           "Sets the gradient arrays of a placement, the part that each belongs to, and the number "
-           "of elements whose sums each worker needs (no owners: every worker needs all sums). The "
-           "arrays must exist until they are set again.")
+      .def(
+          "set_gradients", &set_gradients, nb::arg("placement"), nb::arg("model_stage"),
+          nb::arg("arrays"), nb::arg("parts"), nb::arg("owners"),
+          "Sets the gradients of a placement: for each, the array of each slot (one slot, unless "
+          "sums are in a tree), the part that it belongs to, and the number of elements whose sums "
+          "each worker needs (no owners: every worker needs all sums). The arrays must exist until "
+          "they are set again.")
+      .def(
+          "sums",
+          [](const ModuleJob& j, int placement) {
+            const ModuleJob::Sums sums = j.sums(placement);
+            nb::dict steps;
+            for (const auto& [micro, step] : sums.steps)
+              steps[nb::cast(micro)] = nb::make_tuple(step.slot, step.adds, step.merges);
+            return nb::make_tuple(sums.slots, steps);
+          },
+          nb::arg("placement"),
+          "Returns how the gradients of a placement are added in the order of a tree: the number "
+          "of "
+          "slots, and by micro-batch (slot, True if it is added to what the slot holds, [(slot, "
+          "slot that is added to it), ...]).")
       .def("set_scalar", [](ModuleJob& j, std::size_t index, double value) {
         j.stages().scalars().at(index) = value;
       });
@@ -208,17 +228,18 @@ void bind_module(nb::module_& m) {
          "__init__",
          [](ModuleJob* self, const Schedule& plan, comm::Transport& links, int pipelines,
             const std::vector<std::pair<int, int>>& edges,
-            const std::vector<std::pair<int, int>>& tied, nb::callable compute, bool apart) {
+            const std::vector<std::pair<int, int>>& tied, nb::callable compute, bool apart,
+            bool tree) {
            Lowering how;
            how.pipelines = pipelines;
            how.extra_edges = pairs_of(edges);
            how.tied = pairs_of(tied);
            how.reduce_scalars = true;
            how.sync = SyncPlace::EagerOpt;
-           new (self) ModuleJob(plan, how, links, Compute{std::move(compute)}, apart);
+           new (self) ModuleJob(plan, how, links, Compute{std::move(compute)}, apart, tree);
          },
          nb::arg("plan"), nb::arg("links"), nb::arg("pipelines"), nb::arg("edges"), nb::arg("tied"),
-         nb::arg("compute"), nb::arg("apart"), nb::keep_alive<1, 3>())
+         nb::arg("compute"), nb::arg("apart"), nb::arg("tree"), nb::keep_alive<1, 3>())
       .def_prop_ro("pipeline", &ModuleJob::pipeline)
       .def_prop_ro("row", &ModuleJob::row)
       .def_prop_ro("plan", &ModuleJob::plan, nb::rv_policy::reference_internal)

@@ -23,6 +23,7 @@ from hetu.torch.modes import without_autocast
 from hetu.torch.outputs import Outputs
 from hetu.torch.split_backward import DeferredGradients
 from hetu.torch.step_loss import StepLoss
+from hetu.torch.tree_sums import TreeSums
 from hetu.torch.values import flatten, spec_of, unflatten
 
 
@@ -95,6 +96,7 @@ class StageFunctions:
         self.recomputed: dict[int, set[int]] = {}
         self.step: Step
         self.summed: dict[int, Summed] = {}  # gradients that are summed over copies, by placement
+        self.trees: dict[int, TreeSums] = {}  # by placement; empty unless gradients are added in the order of a tree
         self.live: dict[tuple[int, int], _Live] = {}
         self.local: dict[tuple[str, int, int, int], list[torch.Tensor]] = {}
         self.at = {(p["model_stage"], p["replica"]): n for n, p in enumerate(placements)}
@@ -136,6 +138,10 @@ class StageFunctions:
         else:  # backward runs outside the autocast region
             with without_autocast(self.step.autocast):
                 self._compute(kind, placement, micro)
+        if kind in "BW" and placement in self.trees:
+            self.trees[placement].end(micro)
+            if placement in self.summed:
+                self.summed[placement].note_uses()
         self.device.end(kind, placement)
 
     def _compute(self, kind: str, placement: int, micro: int) -> None:
@@ -151,7 +157,9 @@ class StageFunctions:
             self._backward(placement, micro, split=kind == "I")
         if kind in "BIW":  # I also computes all gradients of some stages
             rows.add()
-            if placement in self.summed:
+            if placement in self.trees:
+                self.trees[placement].take(micro)
+            elif placement in self.summed:
                 self.summed[placement].note_uses()
 
     def _seed(self, piece: int) -> None:

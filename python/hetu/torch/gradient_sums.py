@@ -12,18 +12,20 @@ from hetu.torch.functions import StageFunctions
 from hetu.torch.gradients import Summed
 from hetu.torch.holding import Holding
 from hetu.torch.shards import Shards
+from hetu.torch.tree_sums import TreeSums
 
 
 class GradientSums:
     """The gradients of this worker's parameters.
 
     pipelines: the number of pipelines whose gradients are summed.
+    by_tree: gradients are added in the order of a tree.
     """
 
     def __init__(self, held: Holding, functions: StageFunctions, device: StageDevice, shards: Shards | None,
-                 pipelines: int) -> None:
+                 pipelines: int, by_tree: bool) -> None:
         self.held, self.functions, self.device, self.shards = held, functions, device, shards
-        self.pipelines = pipelines
+        self.pipelines, self.by_tree = pipelines, by_tree
         self.first_use = 0  # index of the first number that reports which parameters have a gradient
         self.summed: list[Summed] = []
         # Requires_grad of the parameters when the memory of gradients was last laid out.
@@ -46,11 +48,13 @@ class GradientSums:
         if trained != self.trained:
             self._lay_out()
             self.trained = trained
-        self.to_add = self._detach(parameters, multiplies) if accumulate else []
+        self.to_add = self._detach(parameters, multiplies or self.by_tree) if accumulate else []
         for parameter in [] if accumulate else parameters:
             parameter.grad = None
         for summed in self.summed:
             summed.begin()
+        for tree in self.functions.trees.values():
+            tree.begin()
         stages = {placement["model_stage"] for placement in self.held.placements}
         is_summed = bool(self.held.ties) or any(self.copies(stage) > 1 for stage in stages)
         return len(self.held.numbers) if is_summed else 0
@@ -90,6 +94,7 @@ class GradientSums:
         shared = {id(copy): pairs.index(tie.stages) for tie in held.ties for copy in tie.copies}
         numbers = {id(tie.copies[1]): held.numbers[tie.names[0]] for tie in held.ties}
         for placement, stage in held.own.items():
+            slots, steps = job.sums(placement) if self.by_tree else (0, {})
             number = held.placements[placement]["model_stage"]
             mine = [(name, p) for name, p in held.named(stage) if p.requires_grad]
             number_of = {id(p): numbers.get(id(p), held.numbers[name]) for name, p in mine}
@@ -98,10 +103,13 @@ class GradientSums:
             parts = [(1 + t, [(n, p) for n, p in mine if shared.get(id(p)) == t]) for t in range(len(pairs))]
             if self.copies(number) > 1:
                 parts.insert(0, (0, [(n, p) for n, p in mine if id(p) not in shared]))
-            summed = Summed(parts, number_of, self._note_use, self.shards)
-            memories = self.device.host_sums(placement, summed.arrays)
-            job.set_gradients(placement, number, [memory.numpy() for memory in memories], summed.parts, summed.owners)
+            summed = Summed(parts, number_of, self._note_use, self.shards, slots)
+            memories = iter(self.device.host_sums(placement, [memory for array in summed.arrays for memory in array]))
+            arrays = [[next(memories).numpy() for _ in array] for array in summed.arrays]
+            job.set_gradients(placement, number, arrays, summed.parts, summed.owners)
             self.functions.summed[placement] = summed
+            if self.by_tree:
+                self.functions.trees[placement] = TreeSums(slots, steps, mine, summed)
         self.summed = list(self.functions.summed.values())
 
     def _note_use(self, number: int) -> None:

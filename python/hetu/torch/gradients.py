@@ -22,7 +22,9 @@ class _View:
     memory: torch.Tensor
     number: int
     is_tied: bool
+    slots: list[torch.Tensor]  # the same part of the memory of each slot; the first is `memory`
     version: int = 0
+    is_used: bool = False  # with a tree: a micro-batch of this worker has added to the gradient
 
 
 class Summed:
@@ -32,11 +34,13 @@ class Summed:
     numbers: a number for each parameter, by identity. It is the same on all workers and for both parameters of a tied pair.
     note_use: called with that number once per step if a backward on this worker has added to the gradient.
     shards: defines which worker receives the sum of which parameter. None: all workers receive all sums.
+    slots: the number of partial sums that are kept at once, if gradients are added in the order of a tree; else 0.
     """
 
     def __init__(self, parts: Sequence[tuple[int, Sequence[tuple[str, torch.nn.Parameter]]]], numbers: Mapping[int, int],
-                 note_use: Callable[[int], None], shards: Shards | None = None) -> None:
-        self.arrays: list[torch.Tensor] = []
+                 note_use: Callable[[int], None], shards: Shards | None = None, slots: int = 0) -> None:
+        self.arrays: list[list[torch.Tensor]] = []  # the memory of each slot
+        self.slots = slots
         self.parts: list[int] = []
         self.owners: list[list[tuple[int, int]]] = []  # by array: (worker, number of elements that it owns)
         self.shards = shards
@@ -55,14 +59,15 @@ class Summed:
             for _, parameter in parameters:
                 owned[self._owner(parameter)] = owned.get(self._owner(parameter), 0) + parameter.numel()
         self.owners.append(list(owned.items()))
-        memory = torch.zeros(sum(p.numel() for _, p in parameters), dtype=first.dtype, device=first.device)
+        memories = [torch.zeros(sum(p.numel() for _, p in parameters), dtype=first.dtype, device=first.device)
+                    for _ in range(max(1, self.slots))]
         at = 0
         for name, parameter in parameters:
             # .data gives each view its own version counter, which counts autograd's additions to the view.
-            view = memory[at:at + parameter.numel()].view(parameter.shape).data
-            self.views.append(_View(name, parameter, view, numbers[id(parameter)], part > 0))
+            views = [memory[at:at + parameter.numel()].view(parameter.shape).data for memory in memories]
+            self.views.append(_View(name, parameter, views[0], numbers[id(parameter)], part > 0, views))
             at += parameter.numel()
-        self.arrays.append(memory)
+        self.arrays.append(memories)
         self.parts.append(part)
 
     def _owner(self, parameter: torch.nn.Parameter) -> int:
@@ -73,16 +78,23 @@ class Summed:
     def begin(self) -> None:
         """Begins a step with empty sums. Throws ValueError if a parameter has a hook that would receive an incomplete sum.
         """
-        for memory in self.arrays:
-            memory.zero_()
         for one in self.views:
             _check_hooks(one)
+        self.unused = [] if self.slots else list(self.views)
+        if self.slots:  # TreeSums sets .grad and the memory
+            return
+        for memories in self.arrays:
+            memories[0].zero_()
+        for one in self.views:
             one.parameter.grad = one.memory
             one.version = one.memory._version
-        self.unused = list(self.views)
 
     def note_uses(self) -> None:
         """Notes which gradients a backward has added to."""
+        for one in self.views if self.slots else ():
+            if one.is_used:
+                self.note_use(one.number)
+                one.is_used = False
         for one in self.unused:
             if one.memory._version != one.version:
                 self.note_use(one.number)

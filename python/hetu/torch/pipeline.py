@@ -78,6 +78,9 @@ class Pipeline(ModuleLike):
     tied: pairs of names of parameters that become one parameter. A parameter object that two stages share is detected
     automatically.
     seed: the seed of dropout and other random operations; see hetu.torch.seed_of.
+    sums: the order in which the gradients of micro-batches are added. "running": one after another within each copy of a
+    stage, as plain PyTorch does, and then copy by copy. "tree": in a fixed tree over the micro-batches of all pipelines,
+    which gives the same bits for every schedule and number of pipelines, and keeps more partial sums in memory.
     devices: "threads:N" runs N workers as threads of this process, for notebooks. Not allowed under heturun.
     device: the device of this worker's stages: the CPU or an accelerator of PyTorch, as a torch.device or its name. "cuda"
     means the GPU whose number is the local rank. None: the device of the model's parameters.
@@ -97,8 +100,8 @@ class Pipeline(ModuleLike):
                  micro_batches: int = 4, *, pipelines: int = 1, averaging: Any = None,
                  loss_weight: Callable[..., Any] | None = None, loss_reduction: str | None = None,
                  check_loss_every: int = 100, check_batches: bool = True, shard_optimizer: bool = False,
-                 first_pieces: Sequence[int] | None = None, tied: Sequence[tuple[str, str]] = (), seed: int = 0,
-                 device: Any = None, devices: Any = None, **options: Any) -> None:
+                 sums: str = "running", first_pieces: Sequence[int] | None = None, tied: Sequence[tuple[str, str]] = (),
+                 seed: int = 0, device: Any = None, devices: Any = None, **options: Any) -> None:
         self.transport = leave.transport(_hetu.env()["worker"]) if devices is None else devices
         self.in_threads = devices is not None
         self.turns: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
@@ -110,6 +113,7 @@ class Pipeline(ModuleLike):
                              f"and the number of workers a multiple of {pipelines}")
         self.pipelines, self.micro_batches, self.seed = pipelines, micro_batches, seed
         self.check_batches = check_batches
+        self.by_tree = _by_tree(sums, averaging)
         width = self.width = workers // pipelines
         self.pipeline, self.row = divmod(self.transport.worker, width)
         self.loss = StepLoss(loss, rule, check_loss_every, self.transport.worker, self.pipeline, pipelines)
@@ -150,7 +154,8 @@ class Pipeline(ModuleLike):
         self.expected: Any = None
         self.shards = Shards(self.held, self.exchanges, self.stage_device, averages=self.averages is not None,
                              in_threads=self.in_threads) if shard_optimizer else None
-        self.gradients = GradientSums(self.held, self.functions, self.stage_device, self.shards, self.summed_pipelines)
+        self.gradients = GradientSums(self.held, self.functions, self.stage_device, self.shards, self.summed_pipelines,
+                                      self.by_tree)
         self.state = PipelineState(self.held, self.exchanges, self.averages, self.shards, micro_batches, seed)
         self.stepper = threading.get_ident()
         self.under_way = ""
@@ -346,7 +351,7 @@ class Pipeline(ModuleLike):
         agreement.check_copies(self.exchange(agreement.copies_of(stages)))
         self.job = _hetu.ModuleJob(self.schedule, self.transport, self.summed_pipelines, extra, pairs,
                                    lambda *instruction: functions().compute(*instruction),  # type: ignore[union-attr]
-                                   apart=self.averages is not None)
+                                   apart=self.averages is not None, tree=self.by_tree)
         self.functions.job = self.job
         self.functions.recomputed = {placement: set(self.job.recomputed(placement)) for placement in self.own}
         self._report_devices()
@@ -502,6 +507,16 @@ class Pipeline(ModuleLike):
             self.averages.link = None
         self.job = self.functions.job = self.averages = self.state.averages = None
         self.state.folders.clear()
+
+
+def _by_tree(sums: str, averaging: Any) -> bool:
+    """Returns true if gradients are added in the order of a tree. Throws ValueError."""
+    if sums not in ("running", "tree"):
+        raise ValueError(f"sums={sums!r} is not known; choose 'running' or 'tree'")
+    if sums == "tree" and averaging is not None:
+        raise ValueError("sums='tree' is for pipelines that sum their gradients, and these average weights: leave "
+                         "averaging= or sums= out")
+    return sums == "tree"
 
 
 def _whole(model: Any) -> Any:
