@@ -149,7 +149,7 @@ class TrainingRun:
             mean = f", the mean of {len(worker.reading_pipelines)} pipelines" if worker.averages else ""
             print(f"Stopped as asked after {worker.step} steps{mean}; " + (
                 f"saved in {folder}" if folder else "nothing saved: no checkpoint folder was given"), flush=True)
-        if worker.spec.compares and worker.is_chief:
+        if worker.single and worker.is_chief:
             print(f"compare-single: {worker.single.summary}", flush=True)
         if worker.loader and worker.loader.skipped_rows:
             print(f"worker {worker.transport.worker}: {worker.loader.skipped_rows} damaged images among those read (and "

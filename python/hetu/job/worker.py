@@ -37,7 +37,7 @@ class Worker:
         self.reading_pipelines = list(range(pipelines))  # the living pipelines, which divide the rows
         self.single = _hetu.CompareSingle(self.job) if spec.compares else None
         fields = self.single.fields if self.single else []
-        self.readers = self.job.readers(fields)
+        self.readers: Any = self.job.readers(fields)
         reads = spec.graph.fields_of([], True)
         together = self.readers.open(self.averages, spec.compares, reads)
         self.loader = self.open_loader(data, together, (pipelines, self.job.pipeline), reads)

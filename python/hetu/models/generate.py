@@ -87,7 +87,7 @@ class Generator:
             if not isinstance(number, (int, np.integer)) or number < 0:
                 current().refuse(f"Generator: {name} must be a whole number >= 0, got {number!r}")
         try:
-            return self.model.generate(converted(given, "int32"), int(tokens), float(temperature), int(seed))
+            return np.asarray(self.model.generate(converted(given, "int32"), int(tokens), float(temperature), int(seed)))
         except ValueError as error:
             current().refuse(f"Generator: {error}")
 

@@ -224,7 +224,8 @@ def main(arguments: list[str] | None = None) -> int:
     with one_line_errors("hetu profile-blocks"):
         if given.threads:
             os.environ["OMP_NUM_THREADS"] = str(given.threads)
-        with _hetu.ProgressLine("hetu profile-blocks", "batch sizes") as progress:
+        progress = _hetu.ProgressLine("hetu profile-blocks", "batch sizes")
+        with progress:
             text = table(rows_of(shape_of(given.model, given.sequence_length), given, progress))
         if given.output is None:
             print(text, end="")

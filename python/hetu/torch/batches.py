@@ -139,5 +139,5 @@ def checksum(tensor: torch.Tensor) -> int:
 
 
 def _crc(data: torch.Tensor, before: int) -> int:
-    return zlib.crc32(memoryview(data.cpu().view(-1).view(torch.uint8).numpy()), before)
+    return zlib.crc32(data.cpu().view(-1).view(torch.uint8).numpy().data, before)
 

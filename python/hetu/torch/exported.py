@@ -188,7 +188,7 @@ class _Exported:
         result.calls.append(Call(target, leaves, tree, {WHOLE: slots[node]},
                                  [slots[one] for one in written if isinstance(one, fx.Node)], None, line))
         paths = [str(path).partition("@")[0] for path, _ in node.meta.get("nn_module_stack", {}).values()]
-        self.modules.append({target} if node.op == "call_module" else set(paths))
+        self.modules.append({str(target)} if node.op == "call_module" else set(paths))
 
     def _output(self, node: fx.Node) -> Any:
         found = _plain(node.args[0])

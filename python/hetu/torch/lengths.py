@@ -51,7 +51,7 @@ class OpenLengths:
 
     def __init__(self, tensors: Sequence[torch.Tensor], dims: Sequence[Sequence[int]]) -> None:
         self.env = ShapeEnv(specialize_zero_one=True, duck_shape=False)
-        self.sizes: dict[tuple[int, int], torch.SymInt] = {}  # by (id of a tensor, dimension)
+        self.sizes: dict[tuple[int, int], Any] = {}  # by (id of a tensor, dimension)
         for number, (tensor, open_dims) in enumerate(zip(tensors, dims, strict=True)):
             for dim in open_dims:
                 source, length = ConstantSource(f"length_{number}_{dim}"), tensor.shape[dim]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -58,7 +59,7 @@ class Checkpoint:
 
     def dtype(self, name: str, state: str = "") -> torch.dtype:
         """Returns PyTorch's dtype of a tensor."""
-        return checkpoint.dtype_named(self.reader.folder, name, self.rows[name, state][1])
+        return checkpoint.dtype_named(Path(self.reader.folder), name, self.rows[name, state][1])
 
     def shape(self, name: str, state: str = "") -> list[int]:
         """Returns the shape of a tensor."""

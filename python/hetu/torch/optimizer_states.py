@@ -22,7 +22,7 @@ def by_name(optimizers: Optimizers) -> dict[str, torch.optim.Optimizer]:
     if optimizers is None:
         return {}
     if isinstance(optimizers, Mapping):
-        named = dict(optimizers)
+        named: dict[str, Any] = dict(optimizers)
     elif isinstance(optimizers, (list, tuple)):
         named = {str(n): one for n, one in enumerate(optimizers)}
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -101,7 +101,7 @@ def _rebuilt(cut: _Cut, each: Callable[[Any], Any]) -> _Cut:
 class Recording:
     """A model with the modules at which it is cut, and its recordings by form. Copies of a piece share this object."""
 
-    def __init__(self, subject: Any, at: Sequence[str], example: Any, owned: dict[str, nn.Module]) -> None:
+    def __init__(self, subject: Any, at: Sequence[str], example: Any, owned: Mapping[str, nn.Module]) -> None:
         self.subject, self.at = subject, list(at)
         self.owned = owned  # modules of the model by name
         self.cuts: collections.OrderedDict[FormKey, _Cut] = collections.OrderedDict()
@@ -269,7 +269,7 @@ def _mode_of(call: Call, device: str) -> Any:
 class _Cutter:
     """Distributes the calls of a program over pieces."""
 
-    def __init__(self, program: Program, begins: Sequence[int], home: dict[str, int], owned: dict[str, nn.Module],
+    def __init__(self, program: Program, begins: Sequence[int], home: dict[str, int], owned: Mapping[str, nn.Module],
                  model: str) -> None:
         self.program, self.begins, self.home, self.owned, self.model = program, begins, dict(home), owned, model
         self.tied: dict[int, int] = {}  # id of a tensor -> the first piece that uses it

@@ -108,9 +108,9 @@ class DeferredGradients:
             for edge, gradient in self.hanging:
                 add(edge, gradient)
             for node, made in self._made_by_forks():
-                for edge, gradient in zip(node.next_functions, made, strict=True):
-                    if self._hangs(edge) and gradient is not None:
-                        add(edge, _fitted(edge, gradient))
+                for edge, found in zip(node.next_functions, made, strict=True):
+                    if self._hangs(edge) and found is not None:
+                        add(edge, _fitted(edge, found))
         if edges:
             torch.autograd.backward([GradientEdge(*edge) for edge in edges.values()], list(sums.values()))
         self._let_go()
@@ -164,7 +164,8 @@ def _call_for(call: Callable[[], None], edges: Sequence[Edge]) -> None:
     with torch.enable_grad():
         start = torch.zeros((), requires_grad=True)
         end = _Within.apply(start, call)  # type: ignore[no-untyped-call]
-    torch.autograd.grad([end], [start, *(GradientEdge(*edge) for edge in edges)], allow_unused=True)
+    wanted: list[Any] = [start, *(GradientEdge(*edge) for edge in edges)]
+    torch.autograd.grad([end], wanted, allow_unused=True)
 
 
 def _is_python(node: Any) -> bool:
