@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/plan_command.h"
+#include "executor/compile/sum_layout.h"
+#include "pipeline/ir/run_length.h"
 
 namespace hetu::cli {
 namespace {
@@ -34,6 +36,28 @@ std::string staleness(const Schedule& plan, const VerifyReport& report) {
   return text;
 }
 
+// Returns how many partial sums the gradient sum of a stage consists of with --sums tree, after the
+// check that each micro-batch is in it once. Empty for plans that --sums tree refuses.
+std::string sums(const Schedule& plan) {
+  if (is_asynchronous(plan) || plan.steps > 1 || plan.lowering.has_servers()) return "";
+  SumLayout layout;
+  try {
+    layout = sum_layout(plan, plan.lowering.pipelines);
+  } catch (const Error& e) {
+    if (e.code() == Code::InvalidArgument) return "";
+    throw;
+  }
+  std::size_t most = 0;
+  for (int stage = 0; stage < model_stages(plan); ++stage) {
+    std::size_t terms = 0;
+    for (const SumCopy& copy : layout.copies)
+      terms += copy.model_stage == stage ? copy.parts.size() : 0;
+    most = std::max(most, terms);
+  }
+  return fmt::format("; gradient sums of {} micro-batches in {} term{}", layout.total, most,
+                     most == 1 ? "" : "s");
+}
+
 }  // namespace
 
 int verify_command(const Arguments& arguments) {
@@ -54,10 +78,10 @@ int verify_command(const Arguments& arguments) {
   for (const StageNeeds& n : report.stages) versions = std::max(versions, n.weight_versions);
   put(fmt::format(
           "{}: valid: {} stages, {} micro-batches, {} send slots; peak activations {}; "
-          "weight versions {}{}\n",
+          "weight versions {}{}{}\n",
           plan.method, plan.stages, plan.micro_batches,
           o.run.send_slots == kUnboundedSlots ? "unbounded" : std::to_string(o.run.send_slots),
-          peaks(report), versions, staleness(lowered, report)),
+          peaks(report), versions, staleness(lowered, report), sums(lowered)),
       o.output);
   return 0;
 }

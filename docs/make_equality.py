@@ -73,10 +73,10 @@ arrive, and the number of pipelines and stages before and after a checkpoint.
 - **Dropout and data.** A sample's number in the global batch decides its row of the data and its random numbers.
 - **Kernels.** No kernel's bits depend on the number of threads.
 
-`hetu.torch.Pipeline(sums="tree")` does the same for gradients of PyTorch modules, also with `shard_optimizer`. (Tested on the
-CPU; not yet on an accelerator.) Three conditions are its own: each pipeline's batch is divided evenly, running statistics are those of one
-pipeline (so compare models without batch norm), and the uses of a tied parameter are on one stage in both layouts or on two
-in both, because autograd adds uses on one stage before anyone can see them.
+`hetu.torch.Pipeline(sums="tree")` does the same for gradients of PyTorch modules, also with `shard_optimizer`. (Tested on
+the CPU and on the pretend accelerator, not yet on a GPU.) Three conditions are its own: each pipeline's batch is divided
+evenly, running statistics are those of one pipeline (so compare models without batch norm), and the uses of a tied parameter
+are on one stage in both layouts or on two in both, because autograd adds uses on one stage before anyone can see them.
 
 ## What it costs
 
@@ -84,8 +84,9 @@ in both, because autograd adds uses on one stage before anyone can see them.
   of the time with `--sums running`, on two cores (`tests/bench/sum_order.py`).
 - **Memory**: a worker keeps up to log2(M) partial sums of its stages' gradients at once, where M is its number of
   micro-batches: 2 for 4, 3 for 8. `--sums running` keeps one. The memory that a job reports includes them.
-- **Messages**: none more if each pipeline has 2, 4, 8, … micro-batches. Otherwise a pipeline sends one partial sum for each
-  part of its micro-batches that is a node of the tree: 3 micro-batches are two such parts.
+- **Messages**: none more if each copy of a stage computes 2, 4, 8, … consecutive micro-batches. Otherwise a copy sends one
+  partial sum for each part of its micro-batches that is a node of the tree: 3 micro-batches are two such parts, and chimera
+  on 4 workers with 8 micro-batches gives each copy two parts. `hetu verify` prints the number of terms of a sum.
 - **Embedding tables**: their gradients are handled as whole tensors, not by the rows looked up.
 
 Not available, with an error that says so: asynchronous methods, parameter servers, averaged weights, `--wire bf16`,
@@ -95,7 +96,13 @@ plan has bubbles, so that the step of a refresh depends on the layout; `fill="af
 ## Accuracy
 
 Adding in a tree has a smaller bound of the rounding error than adding one by one: log2(M) roundings of each term instead of
-M - 1 (N. Higham, *The accuracy of floating point summation*, SIAM J. Sci. Comput. 14(4), 1993).
+M - 1 (N. Higham, *The accuracy of floating point summation*, SIAM J. Sci. Comput. 14(4), 1993). For random numbers of normal
+distribution, the root mean square error relative to float64 is (`tests/bench/sum_order.py --accuracy`):
+
+| micro-batches | 4 | 8 | 16 | 64 | 256 |
+|---|---|---|---|---|---|
+| running | 4.1e-08 | 5.6e-08 | 7.7e-08 | 1.5e-07 | 2.9e-07 |
+| tree | 3.9e-08 | 4.7e-08 | 5.5e-08 | 6.7e-08 | 7.7e-08 |
 
 ## Related work
 
@@ -216,7 +223,9 @@ def page() -> str:
 
 def stated() -> dict[str, list[str]]:
     """Returns the cells of the page by row."""
-    table = [re.split(r" ?\| ?", line.strip("| \n")) for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    text = PAGE.read_text()
+    lines = text[text.index("| method |"):].splitlines()
+    table = [re.split(r" ?\| ?", line.strip("| \n")) for line in lines if line.startswith("| ")]
     return {row[0]: (row[1:] + [""] * 6)[:6] for row in table[1:]}
 
 

@@ -19,7 +19,7 @@ namespace hetu {
 /// The gradient buckets of one stage.
 class GradientBuckets {
  public:
-  /// How the gradients of micro-batches become sums.
+  /// Settings of the sums.
   struct How {
     std::int64_t bucket_bytes = 1;
     /// Buckets are summed in the device's memory, without a copy on the host.

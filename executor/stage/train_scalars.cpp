@@ -11,61 +11,6 @@
 
 namespace hetu {
 
-// A fetch is a mean if it depends on a step_sum, the count by which losses are divided.
-void TrainStages::find_means() {
-  std::vector<char> scaled(graph_.values.size(), 0);
-  for (const Node& node : graph_.nodes) {
-    const bool is = node.op == "step_sum" || std::any_of(node.inputs.begin(), node.inputs.end(),
-                                                         [&](ValueId v) { return scaled[v] != 0; });
-    for (const ValueId v : node.outputs) scaled[v] = is ? 1 : 0;
-  }
-  for (const auto& fetch : graph_.fetches) is_mean_.push_back(scaled[fetch.second]);
-}
-
-// Returns the fetched scalars of a step of the run: for each fetch, the values of all micro-batches
-// of all pipelines, where those of other workers are 0. The device must have computed them. A
-// scalar divided by the count of its own update is one of several means in the report, and is
-// divided by their number.
-std::vector<double> TrainStages::fetched_scalars(int step) const {
-  std::vector<double> all(graph_.fetches.size() * micros_of_step(), 0);
-  const int micros = options_.micro_batches;
-  const int first = step * micros;
-  for (const Stage* stage : here()) {
-    stage->check_fetches(first, micros);
-    for (std::size_t f = 0; f < stage->plan().fetches.size(); ++f) {
-      const StageFetch& fetch = stage->plan().fetches[f];
-      if (graph_.values[fetch.value].type != TensorType{} ||
-          !context_.needs(graph_.values[fetch.value].producer))
-        continue;
-      std::size_t at = 0;
-      while (graph_.fetches[at].first != fetch.name) ++at;
-      double* const values =
-          &all[at * micros_of_step() + static_cast<std::size_t>(options_.pipeline * micros)];
-      if (graph_.producer(fetch.value).op == "step_sum") {  // already summed over its update
-        const int together = context_.training ? context_.per_update : micros;
-        for (int m = 0; m < micros; m += together)
-          if (speaks_for_all() && stage->runs_here(first + m))
-            values[m] = stage->fetched(f, first + m);
-        continue;
-      }
-      for (int m = 0; m < micros; ++m) {
-        values[m] += stage->fetched(f, first + m);  // 0 on all replicas but one
-        if (context_.training && is_mean_[at] != 0) values[m] /= means_per_step();
-      }
-    }
-  }
-  return all;
-}
-
-// Adds the scalars of a step in the order of micro-batches, so that the sums don't depend on who
-// computed which.
-std::vector<double> TrainStages::fetch_sums(const std::vector<double>& scalars) const {
-  std::vector<double> sums(graph_.fetches.size(), 0);
-  for (std::size_t i = 0; i < sums.size() * micros_of_step(); ++i)
-    sums[i / micros_of_step()] += scalars[i];
-  return sums;
-}
-
 void TrainStages::queue_scalars() {
   if (!context_.training) return;
   shared_->join_all();
@@ -118,11 +63,11 @@ void TrainStages::reduce_scalars(int step) {
     comm::sum_f64(transport_, all, values.data(), values.size(),
                   {comm::make_tag(kScalarTag, 0, 0, 0, step), what});
   }
-  const auto fetches = static_cast<std::ptrdiff_t>(graph_.fetches.size() * micros_of_step());
+  const auto fetches = static_cast<std::ptrdiff_t>(scalars_.count());
   StepReport report{step, {}, 0};
   report.stop_asked = values.back() > 0;
   values.pop_back();
-  report.fetches = fetch_sums(values);
+  report.fetches = scalars_.sums(values);
   if (!training)
     report.tensors = tensors().gather({values.begin() + fetches, values.end()}, transport_, step);
   if (training) {
@@ -159,8 +104,8 @@ void TrainStages::begin_update(int placement, int step) {
   factor_ = clip_factor(optimizer_, std::sqrt(squares) * share());
   if ((stage.updates() + 1) % updates_per_step() == 0) {
     const int of_run = stage.updates() / updates_per_step();
-    reports_.push_back(
-        {step, fetch_sums(fetched_scalars(of_run)), std::exchange(squares_, 0) / means_per_step()});
+    reports_.push_back({step, scalars_.sums(fetched_scalars(of_run)),
+                        std::exchange(squares_, 0) / means_per_step()});
   }
   stage.begin_update();
 }

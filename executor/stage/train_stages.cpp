@@ -18,10 +18,10 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
       options_(options),
       device_(device),
       transport_(transport),
+      scalars_(graph, options_, context_),
       stages_(plans.size()),
       ended_(plans.size()),
       tied_factors_(graph.parameters.size(), 1) {
-  find_means();
   context_.plan = options.plan;
   context_.pipeline = options.pipeline;
   context_.micro_batches = options.micro_batches;

@@ -23,6 +23,7 @@
 #include "executor/stage/stage_tensors.h"
 #include "executor/stage/stages.h"
 #include "executor/stage/stages_options.h"
+#include "executor/stage/step_scalars.h"
 #include "executor/stage/step_undo.h"
 #include "executor/stage/sum_terms.h"
 #include "executor/state/state_tensor.h"
@@ -206,7 +207,6 @@ class TrainStages final : public Stages {
   }
   // Returns the factor that scales a pipeline's gradient up to that of only its own samples.
   double share() const { return in_rounds() ? options_.pipelines : 1; }
-  void find_means();
   void count(Stage& stage, int first, int micros);
   std::vector<double> count_of_all(Stage& stage, int first, int micros);
   void connect(Stage& stage);
@@ -215,12 +215,9 @@ class TrainStages final : public Stages {
   void end_gradient(Stage& stage, std::int64_t number);
   void reduce_scalars(int step);
   double gradient_squares(const std::vector<double>& values, int step) const;
-  // Returns the number of micro-batches of a step, over all pipelines.
-  std::size_t micros_of_step() const {
-    return static_cast<std::size_t>(options_.pipelines * options_.micro_batches);
+  std::vector<double> fetched_scalars(int step) const {
+    return scalars_.of_step(here(), step, {speaks_for_all(), means_per_step()});
   }
-  std::vector<double> fetched_scalars(int step) const;
-  std::vector<double> fetch_sums(const std::vector<double>& scalars) const;
   FetchTensors tensors() const { return {graph_, options_, context_, stages_}; }
   std::vector<double> step_scalars();
   std::vector<Stage*> here() const;
@@ -231,6 +228,7 @@ class TrainStages final : public Stages {
   Device& device_;
   comm::Transport& transport_;
   StepContext context_;
+  StepScalars scalars_;
   std::vector<std::unique_ptr<Stage>> stages_;  // by placement id
   std::unique_ptr<Curvatures> curvatures_;
   std::unique_ptr<SumTerms> terms_;  // null: sums are not in a tree
@@ -252,8 +250,6 @@ class TrainStages final : public Stages {
   LossScale loss_scale_;
   double factor_ = 1;
   double squares_ = 0;  // sum over this step's updates so far, for plans with weight versions
-  // By fetch: scaled by a count, so that the report is a mean over updates.
-  std::vector<char> is_mean_;
   std::vector<double> tied_factors_;  // by parameter of the graph, for plans with weight versions
   std::int64_t updates_ = 0;
   std::int64_t run_updates_ = 0;

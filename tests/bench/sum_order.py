@@ -2,9 +2,13 @@
 """Measures what --sums tree costs beside --sums running: the time of a step, in turn in one process, and the memory.
 
     python3 tests/bench/sum_order.py [--model base] [--micro-batch 8] [--micro-batches 8] [--pipelines 1] [--rounds 5]
+    python3 tests/bench/sum_order.py --accuracy
 
 `--model resnet50` trains ResNet-50 on 224 x 224 images, any other name a BERT on 128 tokens. Pipelines are threads of this
-process. --micro-batches are those of all pipelines together."""
+process. --micro-batches are those of all pipelines together. Besides the time of a step, the processor time of this process
+is compared, which depends less on other work of the machine.
+
+--accuracy: the rounding errors of both orders for random numbers, relative to the sum in float64."""
 
 from __future__ import annotations
 
@@ -68,15 +72,31 @@ class Pipelines:
         for thread in threads:
             thread.join()
 
-    def step(self) -> float:
-        begin = time.perf_counter()
+    def step(self) -> tuple[float, float]:
+        """Returns the seconds of a step, and the processor time of all threads."""
+        begin, used = time.perf_counter(), time.process_time()
         both = zip(self.jobs, self.loaders, strict=True)
         self._each([lambda job=job, loader=loader: job.train(loader) for job, loader in both])
-        return time.perf_counter() - begin
+        return time.perf_counter() - begin, time.process_time() - used
 
     @property
     def memory(self) -> str:
         return str(self.jobs[0].memory)
+
+
+def accuracy() -> None:
+    """Prints the root mean square of the rounding errors of both orders."""
+    random = np.random.default_rng(1)
+    for terms in (4, 8, 16, 64, 256):
+        x = random.standard_normal((terms, 100_000)).astype(np.float32)
+        exact, running = x.astype(np.float64).sum(0), x[0].copy()
+        for row in x[1:]:
+            running += row
+        tree = x
+        while len(tree) > 1:
+            tree = tree[0::2] + tree[1::2]
+        of = [float(np.sqrt(np.mean((found - exact) ** 2) / np.mean(exact**2))) for found in (running, tree[0])]
+        print(f"{terms} micro-batches: running {of[0]:.2e}, tree {of[1]:.2e}")
 
 
 def main() -> None:
@@ -87,18 +107,22 @@ def main() -> None:
     parser.add_argument("--pipelines", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--accuracy", action="store_true")
     args = parser.parse_args()
+    if args.accuracy:
+        return accuracy()
     both = {sums: Pipelines(sums, args) for sums in ("running", "tree")}
     for job in both.values():
         job.step()
-    times: dict[str, list[float]] = {sums: [] for sums in both}
+    times: dict[str, list[tuple[float, float]]] = {sums: [] for sums in both}
     for turn in range(args.rounds):
         for sums in sorted(both, reverse=turn % 2 == 1):
             times[sums].append(both[sums].step())
-    ratios = [b / a for a, b in zip(times["running"], times["tree"], strict=True)]
     for sums, job in both.items():
-        print(f"{sums}: {statistics.median(times[sums]):.3f} s per step; {job.memory}")
-    print(f"tree / running: median {statistics.median(ratios):.4f}, {min(ratios):.4f} to {max(ratios):.4f}")
+        print(f"{sums}: {statistics.median(seconds for seconds, _ in times[sums]):.3f} s per step; {job.memory}")
+    for k, what in enumerate(("time", "processor time")):
+        ratios = [b[k] / a[k] for a, b in zip(times["running"], times["tree"], strict=True)]
+        print(f"{what}, tree / running: median {statistics.median(ratios):.4f}, {min(ratios):.4f} to {max(ratios):.4f}")
 
 
 if __name__ == "__main__":

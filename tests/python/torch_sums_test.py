@@ -4,9 +4,13 @@ with one worker.
 
 Skipped where PyTorch is not installed (`./run torch`)."""
 
+import subprocess
+import sys
 import unittest
 from importlib.util import find_spec
+from pathlib import Path
 
+FAR = "--far"  # trains on the pretend accelerator, and prints one line per layout that agrees with one worker
 WIDTH, WORDS, ROWS, STEPS = 6, 11, 24, 5  # ROWS: of all pipelines
 
 
@@ -110,6 +114,11 @@ class Sums(unittest.TestCase):
             self.assertAlmostEqual(norm, other_norm, delta=1e-3)
             self.assertIsNone(unused)
 
+    def test_an_accelerator(self):
+        """Partial sums stay on the device, and are added with those of other workers in host memory."""
+        run = subprocess.run([sys.executable, __file__, FAR], capture_output=True, text=True, check=False)
+        self.assertEqual(run.stdout, "1f1b agrees\nchimera agrees\nzb-v agrees\n", run.stderr)
+
     def test_what_it_refuses(self):
         import torch
         from torch import nn
@@ -129,5 +138,23 @@ class Sums(unittest.TestCase):
             hooked.step(torch.zeros(4, dtype=torch.long), torch.zeros(4, dtype=torch.long))
 
 
+def train_far():
+    """Implements FAR."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "torch_device"))
+    import far
+
+    far.load()
+    import torch
+
+    alone = train("gpipe", 1, 1, 8, device="far")
+    for schedule, workers, pipelines, micros in (("1f1b", 4, 2, 4), ("chimera", 4, 1, 8), ("zb-v", 4, 2, 4)):
+        found = train(schedule, workers, pipelines, micros, device="far")
+        agrees = found[0] == alone[0] and all(torch.equal(t.cpu(), alone[1][name].cpu()) for name, t in found[1].items())
+        print(schedule, "agrees" if agrees else "differs")
+
+
 if __name__ == "__main__":
-    unittest.main()
+    if FAR in sys.argv:
+        train_far()
+    else:
+        unittest.main()

@@ -282,48 +282,73 @@ TEST_P(Sums, ScatterToTheMembersThatOwnThem) {
   });
 }
 
-// Members contribute any number of terms, which are added in a random order. Every member knows all
-// numbers, so that it can compute the sum that it expects.
+// A sum of random terms in a random order, and the sum that is expected.
+struct RandomSum {
+  Terms terms;
+  std::vector<std::vector<float>> all;  // by term
+  std::vector<float> expected;
+  std::vector<float> none;  // data of a member without a term
+  float* data = nullptr;    // the first own term, which is summed in place
+  std::shared_ptr<Sum> running;
+};
+
+RandomSum random_sum(unsigned seed, const Group& group, std::int64_t count, int worker) {
+  std::mt19937 rng(seed);
+  RandomSum sum;
+  Terms& terms = sum.terms;
+  for (std::size_t k = 0, number = 1 + rng() % 6; k < number; ++k) {
+    terms.members.push_back(static_cast<int>(rng() % group.size()));
+    sum.all.emplace_back(count);
+    for (float& x : sum.all.back()) x = std::ldexp(1.0F + rng() % 1000, rng() % 20);
+  }
+  std::vector<std::vector<float>> stack;
+  for (std::size_t k = 0; k < sum.all.size() || stack.size() > 1;) {
+    if (k < sum.all.size() && (stack.size() < 2 || rng() % 2 == 0)) {
+      terms.order.push_back(static_cast<int>(k));
+      stack.push_back(sum.all[k++]);
+      continue;
+    }
+    terms.order.push_back(-1);
+    for (std::int64_t i = 0; i < count; ++i) stack[stack.size() - 2][i] += stack.back()[i];
+    stack.pop_back();
+  }
+  sum.expected = stack[0];
+  sum.none.resize(count);
+  for (std::size_t k = 0; k < sum.all.size(); ++k) {
+    const bool own = group[terms.members[k]] == worker;
+    terms.data.push_back(own ? sum.all[k].data() : nullptr);
+    if (own && sum.data == nullptr) sum.data = sum.all[k].data();
+  }
+  if (sum.data == nullptr) sum.data = sum.none.data();
+  return sum;
+}
+
+// Members contribute any number of terms, or none. Each member starts several sums in an order and
+// after delays of its own, so that messages arrive in any order.
 TEST(SumsAtOnce, TermsAreAddedInTheGivenOrder) {
   for (unsigned seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     on_workers(4, quick(20), [&](Transport& t) {
-      std::mt19937 rng(seed);
       const Group group = {0, 1, 3};
       const std::int64_t count = seed % 2 == 0 ? 5 : 5000;
-      Terms terms;
-      std::vector<std::vector<float>> all;
-      for (std::size_t k = 0, number = 1 + rng() % 6; k < number; ++k) {
-        terms.members.push_back(static_cast<int>(rng() % 3));
-        all.emplace_back(count);
-        for (float& x : all.back()) x = std::ldexp(1.0F + rng() % 1000, rng() % 20);
-      }
-      std::vector<std::vector<float>> stack;
-      for (std::size_t k = 0; k < all.size() || stack.size() > 1;) {
-        if (k < all.size() && (stack.size() < 2 || rng() % 2 == 0)) {
-          terms.order.push_back(static_cast<int>(k));
-          stack.push_back(all[k++]);
-          continue;
-        }
-        terms.order.push_back(-1);
-        for (std::int64_t i = 0; i < count; ++i) stack[stack.size() - 2][i] += stack.back()[i];
-        stack.pop_back();
-      }
       if (t.worker() == 2) return;
-      // The first own term is summed in place.
-      std::vector<float> none(count);
-      float* data = nullptr;
-      for (std::size_t k = 0; k < all.size(); ++k) {
-        const bool own = group[terms.members[k]] == t.worker();
-        terms.data.push_back(own ? all[k].data() : nullptr);
-        if (own && data == nullptr) data = all[k].data();
-      }
-      if (data == nullptr) data = none.data();
+      std::vector<RandomSum> sums;
+      for (unsigned k = 0; k < 4; ++k)
+        sums.push_back(random_sum(10 * seed + k, group, count, t.worker()));
       Reducer reducer(t);
-      const auto sum = reducer.start_terms(group, DType::Float32, data, even_slices(count, 3),
-                                           terms, make_tag(9, 0, 0, 0, 0), false);
-      reducer.wait(*sum, "a sum of terms");
-      EXPECT_EQ(std::vector<float>(data, data + count), stack[0]);
+      std::mt19937 rng(1000 * seed + t.worker());
+      std::vector<int> order = {0, 1, 2, 3};
+      std::shuffle(order.begin(), order.end(), rng);
+      for (const int k : order) {
+        std::this_thread::sleep_for(std::chrono::microseconds(rng() % 3000));
+        sums[k].running =
+            reducer.start_terms(group, DType::Float32, sums[k].data, even_slices(count, 3),
+                                sums[k].terms, make_tag(9, 0, k, 0, 0), false);
+      }
+      for (const RandomSum& sum : sums) {
+        reducer.wait(*sum.running, "a sum of terms");
+        EXPECT_EQ(std::vector<float>(sum.data, sum.data + count), sum.expected);
+      }
     });
   }
 }
