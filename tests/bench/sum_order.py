@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -27,15 +27,15 @@ from hetu.graph import new_graph
 TOKENS, IMAGE = 128, 224
 
 
-def graph_of(model: str, rows: int) -> tuple[Any, Any, Any]:
-    """Returns the graph, the optimizer's settings, and one batch of random data."""
+def graph_of(model: str, rows: int, pipelines: int) -> tuple[Any, Any, Any]:
+    """Returns the graph, the optimizer's settings, and one batch of random data for all pipelines."""
     random = np.random.default_rng(1)
     new_graph()
     optimizer = ht.optim.AdamW(1e-4, weight_decay=0.01, clip_norm=1.0)
     if model == "resnet50":
         batch = {"image": random.random((rows, 3, IMAGE, IMAGE), np.float32),
                  "label": random.integers(0, 1000, rows, np.int32)}
-        data = ht.data.Batches([batch], rows)
+        data = ht.data.Batches([batch], rows // pipelines)
         net = ht.models.ResNet("resnet50")
         handle = optimizer.minimize(net.loss(data))
     else:
@@ -44,7 +44,7 @@ def graph_of(model: str, rows: int) -> tuple[Any, Any, Any]:
         batch = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids),
                  "masked_lm_labels": np.where(random.random(ids.shape) < 0.15, ids, -1).astype(np.int32),
                  "next_sentence_labels": random.integers(0, 2, rows, np.int32)}
-        data = ht.data.Batches([batch], rows)
+        data = ht.data.Batches([batch], rows // pipelines)
         handle = optimizer.minimize(net.pretraining_loss(data))
     return handle.graph.builder.finish(), optimizer.settings(), data
 
@@ -53,7 +53,7 @@ class Pipelines:
     """A job whose workers are threads, one per pipeline."""
 
     def __init__(self, sums: str, args: argparse.Namespace) -> None:
-        graph, settings, data = graph_of(args.model, args.micro_batch * args.micro_batches)
+        graph, settings, data = graph_of(args.model, args.micro_batch * args.micro_batches, args.pipelines)
         micros = args.micro_batches // args.pipelines
         options = {"method": "1f1b", "pipelines": args.pipelines, "stages": 1, "micro_batches": micros,
                    "batch_size": args.micro_batch * micros, "seed": 1, "threads": args.threads, "sums": sums}
@@ -66,11 +66,9 @@ class Pipelines:
         self._each([lambda links=links, i=i: make(links, i) for i, links in enumerate(_hetu.thread_links(args.pipelines))])
 
     def _each(self, calls: list[Any]) -> None:
-        threads = [threading.Thread(target=call) for call in calls]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(calls)) as threads:
+            for running in [threads.submit(call) for call in calls]:
+                running.result()
 
     def step(self) -> tuple[float, float]:
         """Returns the seconds of a step, and the processor time of all threads."""
