@@ -14,7 +14,7 @@ from pathlib import Path
 STARTS = re.compile(r"(?:Of|What|Whether|Whose|That|Those|How|Who|Whom|Whoever|The same of|For whom)\b")
 CELL_WORDS = 40
 GENERATED = tuple(f"docs/{name}.md" for name in ("reference", "operators", "equality", "reproduction", "schedules",
-                                                 "lab/speed"))
+                                                 "errors", "lab/speed"))
 CPP = (".h", ".cpp", ".cu", ".cuh")
 
 
