@@ -71,8 +71,9 @@ FILES = {
 }
 EXAMPLES = [
     Example("Plan", "hetu verify plan.csv",
-            "The lines show which worker waits for which. Worker 1 wants a second forward before it sends the gradient that worker "
-            "0 waits for. Let earlier stages run further ahead ([tutorial-schedules.md](tutorial-schedules.md#prove-it))."),
+            "The lines show which worker waits for which. Worker 1 wants a second forward before it sends the "
+            "gradient that worker 0 waits for. Let earlier stages run further ahead "
+            "([tutorial-schedules.md](tutorial-schedules.md#prove-it))."),
     Example("Plan", "hetu verify short.csv", "Every micro-batch needs a forward and a backward on each stage. Add the row's "
             "missing cells, or remove the micro-batch from the other rows."),
     Example("Plan", "hetu verify 1f1b --stages 4 --micro-batches 8 --memory-limit 3",
@@ -212,7 +213,8 @@ def examples(known: list[Code]) -> str:
             here = [example for example in EXAMPLES if example.code == code.name]
             text.append(f"### {code.name}\n")
             if not here:
-                text.append("An error with this code is a mistake in Hetu. `--compare-single` also reports a difference with it.\n")
+                text.append("An error with this code is a mistake in Hetu. "
+                            "`--compare-single` also reports a difference with it.\n")
             for example in here:
                 is_script = "train" in example.command and "-c cluster.yml" not in example.command
                 usual = script_status(code.exception) if is_script else code.status
