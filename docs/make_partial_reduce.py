@@ -139,7 +139,7 @@ decay by a constant power is Hetu's own.
 By default, the death of a worker or of the coordinator ends the job within seconds. A line names it, and the status is not
 0. With `heturun --on-failure shrink`, the job continues without the pipeline of a dead worker:
 
-```
+```bash
 heturun -w 8 --on-failure shrink python3 python/train_bert.py --devices pipe_4_2 --preduce --checkpoint DIR …
 ```
 
@@ -177,7 +177,7 @@ pipelines that don't average at all. The all-reduce blocks, so even equal pipeli
 With pauses, partial reduce reaches {pauses_blocking:.2f} of a blocking all-reduce, and {pauses_overlapped:.2f} of an
 overlapped one (`--sync-method allreduce --overlap`). The simulation of 512 workers takes a second:
 
-```
+```bash
 hetu simulate pipedream --stages 4 --pipelines 128 --micro-batches 8 --steps 25 --forward 30 --backward 60 \\
   --allreduce 5 --sync-method preduce --slow pipeline=1,factor=2 --format json
 ```

@@ -18,7 +18,7 @@ inputs. The wheel zooms at the pointer, and a drag moves the plan.
 
 You make such a page for other sizes and costs with:
 
-```
+```bash
 hetu simulate zb-h1 --stages 8 --micro-batches 16 --latency 0.3 -o zb-h1.html
 ```
 

@@ -168,7 +168,7 @@ def page(known: dict[str, dict[str, Any]], asked: dict[str, Part]) -> str:
                         ("pipeline-masked", "Two stages, PyTorch given the masked positions alone"),
                         ("images", "Reading images")):
         if name in known:
-            lines += ["", f"## {title}", "", "```", known[name]["gave"].rstrip(), "```"]
+            lines += ["", f"## {title}", "", "```text", known[name]["gave"].rstrip(), "```"]
     missing = [f"{name} ({part.doc})" for name, part in asked.items() if name not in known]
     if missing:
         lines += ["", f"Not measured in this run: {'; '.join(missing)}."]
