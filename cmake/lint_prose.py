@@ -13,7 +13,8 @@ from pathlib import Path
 # A comment that begins so has no subject, and a reader has to guess it.
 STARTS = re.compile(r"(?:Of|What|Whether|Whose|That|Those|How|Who|Whom|Whoever|The same of|For whom)\b")
 CELL_WORDS = 40
-GENERATED = tuple(f"docs/{name}.md" for name in ("reference", "operators", "equality", "reproduction", "schedules", "speed"))
+GENERATED = tuple(f"docs/{name}.md" for name in ("reference", "operators", "equality", "reproduction", "schedules",
+                                                 "errors", "lab/speed"))
 CPP = (".h", ".cpp", ".cu", ".cuh")
 
 

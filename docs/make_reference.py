@@ -105,7 +105,7 @@ placement of sums, and tied weights.
 
 **Costs, JSON** (`--costs`). Only `stages` is required, with one entry per model stage or a single entry for all:
 
-```
+```json
 {"unit": "ms", "stages": [{"forward": 1, "input_grad": 1, "weight_grad": 1, "recompute": 1, "update": 0, "bytes_out": 0,
   "activation_bytes": 0, "weight_bytes": 0, "reduce_grad": 0, "working_bytes": 0, "curvature": {"factors": 0,
   "inversion": 0, "precondition": 0, "saved_bytes": 0, "factor_bytes": 0}}], "link": {"latency": 0, "bandwidth": 0,
@@ -169,7 +169,7 @@ def commands() -> str:
         if command in ("hetu verify", "hetu simulate", "hetu rehearse"):
             text = "\n".join(line for line in text.splitlines() if line not in shared).strip()
             note = "\nMethods and further options: as for `hetu schedule`.\n"
-        parts.append(f"### {command}\n\n```\n{text}\n```\n{note}")
+        parts.append(f"### {command}\n\n```text\n{text}\n```\n{note}")
     return "\n".join(parts)
 
 

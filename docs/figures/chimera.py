@@ -304,7 +304,7 @@ def profile(page: Page) -> str:
         "from its published times of blocks: 24 layers, 3 per stage, 32 samples, 4 micro-batches down and 4 up.",
     )
     page.add(
-        "```",
+        "```bash",
         "hetu simulate chimera --stages 8 --micro-batches 8 --costs config/costs/bert-large_p100.csv \\",
         "     --micro-batch-size 32 --blocks-per-stage 3 --style profile --format svg -o profile.svg",
         "```",

@@ -12,13 +12,13 @@ from hetu import schedule  # noqa: E402
 
 HEAD = """# Interactive gallery
 
-For a first look at a method, and for comparing two. Each frame is the prediction for 4 workers and 8 micro-batches, as
-[the page of methods](schedules.md) describes it. Click into a frame. Then point at an instruction to see its times and
-inputs. The wheel zooms at the pointer, and a drag moves the plan.
+This page shows every method as a plan that you can zoom, for a first look and for comparisons. Each frame is the prediction
+for 4 workers and 8 micro-batches, as [the page of methods](schedules.md) describes it. Click into a frame. Then point at an
+instruction to see its times and inputs. The wheel zooms at the pointer, and a drag moves the plan.
 
 You make such a page for other sizes and costs with:
 
-```
+```bash
 hetu simulate zb-h1 --stages 8 --micro-batches 16 --latency 0.3 -o zb-h1.html
 ```
 

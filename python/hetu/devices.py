@@ -241,7 +241,7 @@ def choose(choice: str, lists: Mapping[str, Sequence], hosts: Hosts) -> Layout:
         wanted = sorted({d.host for row in rows_of_devices("my_device", lists["my_device"]) for d in row})
         if {_same_host(h, hosts) for h in wanted} == {h for h, _ in hosts}:
             return fit("my_device", lists["my_device"], hosts)
-        reason = f"my_device is for {', '.join(wanted)}, started: {_started(hosts)}"
+        reason = f"no device list fits {_started(hosts)} (my_device names {', '.join(wanted)})"
     stages = max(s for s in range(1, MOST_STAGES + 1) if total % s == 0)
     layout = lay_out(total // stages, stages, hosts)
     return dataclasses.replace(layout, note="" if total == 1 else f"devices: {reason}; laid out as {layout.describe()} "

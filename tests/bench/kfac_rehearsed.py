@@ -1,6 +1,6 @@
 """K-FAC in pipeline bubbles: steps of BERT blocks at their published P100 times, predicted and rehearsed.
 
-    python3 tests/bench/kfac_rehearsed.py [--repeat N]     # prints the table of docs/kfac.md; processes: stages
+    python3 tests/bench/kfac_rehearsed.py [--repeat N]     # prints the table of docs/lab/kfac.md; processes: stages
 
 Per model and method it prints four steps: without K-FAC; with K-FAC's work after the compute, refreshed as rarely as in the
 filled plan; with K-FAC's work in the bubbles; and the bound, which is the step without K-FAC plus preconditioning. Figures

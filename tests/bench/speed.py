@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Measures the figures of docs/speed.md, part by part, and writes that page.
+"""Measures the figures of docs/lab/speed.md, part by part, and writes that page.
 
-usage: speed.py [--only PART,…] [--again] [--steps N] [--no-compile] [--opencv PYTHON] [--page docs/speed.md]
+usage: speed.py [--only PART,…] [--again] [--steps N] [--no-compile] [--opencv PYTHON] [--page docs/lab/speed.md]
                 [--results build/bench]
 
 The result of a part stays in --results, so that an interrupted measurement can continue: a part with a result is not
@@ -139,16 +139,18 @@ def page(known: dict[str, dict[str, Any]], asked: dict[str, Part]) -> str:
                   if isinstance(record["gave"], dict) and "torch" in record["gave"]), "none installed")
     peaks = known["products"]["gave"]["gflops"] if "products" in known else {}
     reached = ", ".join(f"{rate:.0f} in {dtype}" for dtype, rate in peaks.items()) or "not measured"
+    days = sorted(record["when"].split()[0] for record in known.values())
     busiest = max(record["others"] + record["stolen"] for record in known.values())
     lines = [
-        "# Speed", "",
-        "Written by `./run bench` (`tests/bench/speed.py`); every figure is of a run on one machine. Both sides train in",
-        "one process, one step of each in turn, after two to warm up: medians, and in brackets the least and the most.",
-        "PyTorch is tried as it is and by torch.compile, in bf16 under autocast, ResNets channels-last, with its fused",
-        "optimizers; the quickest counts. Ratios are of Hetu's time to PyTorch's, step by step. Hetu",
-        "makes a quarter of the multiplications that the graph counts of ResNets' 3 x 3 convolutions",
-        "(`ops/cpu/winograd.h`).", "",
-        f"Machine: {first['machine']}. PyTorch {torch}. Other work took up to {busiest:.2f} processors meanwhile.", "",
+        "# Speed beside PyTorch", "",
+        "This page compares the time of a training step with PyTorch's on one machine. `./run bench`",
+        "(`tests/bench/speed.py`) writes it. Hetu and PyTorch train in one process and take one step each in turn,",
+        "after two steps to warm up. Times are medians, with the smallest and the largest in brackets. PyTorch runs",
+        "eagerly and by torch.compile, with its fused optimizers, and ResNets channels-last. In bf16 it runs under",
+        "autocast. Its faster mode counts. Ratios are Hetu's time divided by PyTorch's, step by step. ResNets' 3 x 3",
+        "convolutions need a quarter of the multiplications that the graph counts (`ops/cpu/winograd.h`).", "",
+        f"Machine: {first['machine']}. PyTorch {torch}.",
+        f"Date: {' to '.join(dict.fromkeys((days[0], days[-1])))}. Other work took up to {busiest:.2f} processors.", "",
         "## Training steps", "",
         "Milliseconds per step. GFLOP/s are the operations of the graph, forward and backward, over the median; the peak is",
         f"what products of 2048 x 2048 matrices reach here, PyTorch's or Hetu's: {reached}.", "",
@@ -166,7 +168,7 @@ def page(known: dict[str, dict[str, Any]], asked: dict[str, Part]) -> str:
                         ("pipeline-masked", "Two stages, PyTorch given the masked positions alone"),
                         ("images", "Reading images")):
         if name in known:
-            lines += ["", f"## {title}", "", "```", known[name]["gave"].rstrip(), "```"]
+            lines += ["", f"## {title}", "", "```text", known[name]["gave"].rstrip(), "```"]
     missing = [f"{name} ({part.doc})" for name, part in asked.items() if name not in known]
     if missing:
         lines += ["", f"Not measured in this run: {'; '.join(missing)}."]
@@ -180,7 +182,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--opencv", default=sys.executable, help="a Python that has cv2 and numpy (default: this one)")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "speed.md")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "lab" / "speed.md")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "bench")
     args = parser.parse_args()
     known_parts = parts(args.steps, not args.no_compile, args.opencv)

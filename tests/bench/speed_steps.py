@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times the training steps of one workload of docs/speed.md: Hetu and PyTorch's modes.
+"""Times the training steps of one workload of docs/lab/speed.md: Hetu and PyTorch's modes.
 
 All run in one process with the same threads, one step of each in turn. Prints one line,
 {"sides": {name: [seconds, …]}, "flops": of a step, …}; speed.py reads it.

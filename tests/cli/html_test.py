@@ -99,6 +99,19 @@ class Browser:
         os.close(self.back)
 
 
+# Keeps the text and the place of each text on the canvas.
+RECORD_TEXTS = """
+var drawnTexts = [];
+const fill = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function(text, x, y) {
+  const width = this.measureText(text).width;
+  const from = x - {left: 0, center: width / 2, right: width}[this.textAlign];
+  drawnTexts.push({text, y, from, to: from + width});
+  fill.call(this, text, x, y);
+};
+"""
+
+
 @unittest.skipIf(BROWSER is None, REASON)
 class HtmlPicture(unittest.TestCase):
     @classmethod
@@ -155,6 +168,28 @@ class HtmlPicture(unittest.TestCase):
         self.assertAlmostEqual(self.place("0B3", 0)[0], x + 60, delta=1)
         self.browser.value("document.getElementById('all').click()")
         self.assertEqual(self.browser.value("hetu.view()"), {"from": 0, "to": whole["to"]})
+
+    def test_texts_stand_apart_on_a_phone_and_on_a_wide_page(self) -> None:
+        self.picture("simulate zb-h1 --stages 4 --micro-batches 8 --format html")
+        self.browser.value(RECORD_TEXTS)
+        self.addCleanup(self.resize, 1400)
+        for width in (390, 1000):
+            self.resize(width)
+            texts = self.browser.value("drawnTexts.splice(0)")
+            self.assertTrue([text for text in texts if text["text"].startswith("makespan 27 units")], texts)
+            for text in texts:
+                for other in texts:
+                    if text["text"] != other["text"] and abs(text["y"] - other["y"]) < 8:
+                        apart = text["to"] <= other["from"] or other["to"] <= text["from"]
+                        self.assertTrue(apart, f"{width} pixels wide: {text} overlaps {other}")
+
+    def resize(self, width: int) -> None:
+        """Changes the width of the page, and waits until it is drawn again."""
+        self.browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        deadline = time.monotonic() + 120
+        while not self.browser.value(f"innerWidth === {width} && drawnTexts.length > 0"):
+            self.assertLess(time.monotonic(), deadline, "the page was not drawn again")
+            time.sleep(0.1)
 
     def test_two_traces_stand_below_each_other_in_light_and_dark(self) -> None:
         for name, method in (("a", "zb-v"), ("b", "chimera")):

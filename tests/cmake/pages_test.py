@@ -21,7 +21,8 @@ KINDS = r"\.(?:py|h|cpp|cpp\.in|cu|md|yml|cmake|txt|css|js|sh|in|toml|supp|examp
 MADE = ("build", "runs", "build-")  # written by builds and runs
 ELSEWHERE = {
     "a file that the reader makes": {"cmake/config.cmake", "config.cmake", "pipeline/generate/two_by_two.cpp", "mine.py",
-                                   "plan.py", "use.py", "eager.py", "sweep.py", "plain.py", "pipelined.py"},
+                                   "plan.py", "use.py", "eager.py", "sweep.py", "plain.py", "pipelined.py",
+                                   "cluster.yml"},
     "of another system": {
         "datasets/imagenet.py", "models/wiki.py", "main_bert.py", "main_bert_simple.py",
         "bert_data/wikipedia.segmented.nltk.txt",

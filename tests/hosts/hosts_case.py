@@ -3,6 +3,7 @@
 Without the right to make namespaces a test is skipped with the reason."""
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import signal
@@ -32,7 +33,7 @@ LISTS = {
 
 def line_of(script):
     """Returns the command line of SD-PIPE's README for a script, as in docs/coming-from.md."""
-    blocks = (ROOT / "docs" / "coming-from.md").read_text().split("```")[1::2]
+    blocks = re.findall(r"^```bash\n(.*?)^```", (ROOT / "docs" / "coming-from.md").read_text(), re.M | re.S)
     return next(block.replace("\\\n", " ") for block in blocks if script in block).strip()
 
 

@@ -347,7 +347,7 @@ class Checks(TrainCase):
         small = "hetu simulate gpipe --stages 1 --micro-batches 1 --format pdf -o small.pdf"
         if "without cairo" in subprocess.run(shlex.split(small), capture_output=True, text=True, cwd=self.folder).stderr:
             self.skipTest("this build draws no pdf")
-        block = re.search(r"```\n(mkdir -p bert_prof\n.*?)```", PAGE.read_text(), re.S)[1]
+        block = re.search(r"```bash\n(mkdir -p bert_prof\n.*?)```", PAGE.read_text(), re.S)[1]
         (self.folder / "config").symlink_to(ROOT / "config")
         self.run_words("bash", "-e", "-c", block, cwd=self.folder)
         name = "bert-large_chimera_8stages_8gpus_microbs32_acc1.pdf"

@@ -168,8 +168,8 @@ class Choose(unittest.TestCase):
                 self.assertEqual((layout.pipelines, layout.stages), shape)
                 self.assertEqual(bool(layout.note), total > 1)
         self.assertEqual(choose("", LISTS, [("localhost", 4)]).note,
-                         "devices: my_device is for w0, w1, started: localhost with 4 workers; laid out as pipe_1_4: "
-                         "1 pipeline x 4 stages (choose with --devices)")
+                         "devices: no device list fits localhost with 4 workers (my_device names w0, w1); laid out as "
+                         "pipe_1_4: 1 pipeline x 4 stages (choose with --devices)")
 
     def test_place_of_a_worker_that_is_not_there(self):
         with self.assertRaisesRegex(DeviceError, "worker 4 is not in the layout pipe_2_2 of 4 workers"):

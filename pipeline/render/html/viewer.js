@@ -6,7 +6,7 @@
 (() => {
 const $ = id => document.getElementById(id);
 const canvas = $('plot'), card = $('card'), pen = canvas.getContext('2d');
-const kLeft = 96, kRight = 112, kMostHeight = 16000;
+const kLeft = 96, kRight = 112, kMostHeight = 16000, kLine = 16;
 const span = DATA.span || 1;
 let from = 0, to = span;       // visible part of the axis
 let rows = [];                 // {set, worker, top, height}, top to bottom
@@ -64,14 +64,21 @@ function layOut() {
   const count = DATA.sets.reduce((n, set) => n + set.rows.length, 0);
   const room = Math.max(240, innerHeight - canvas.getBoundingClientRect().top - scrollY - 30);
   const pitchOfLane = (DATA.lanes / 100) * 1.12;
-  const heads = DATA.sets.length * 62;
+  width = canvas.clientWidth;
+  for (const set of DATA.sets) {  // on a narrow page, the figures get a line of their own below the title
+    setFont(12.5, true);
+    const title = pen.measureText(set.title).width;
+    setFont(11);
+    set.wraps = title + pen.measureText(set.figures).width + 20 > width;
+  }
+  const heads = DATA.sets.reduce((n, set) => n + 62 + (set.wraps ? kLine : 0), 0);
   lane = Math.min(28, Math.max(5, (room - heads) / Math.max(1, count) / pitchOfLane));
   lane = Math.min(lane, Math.max(1, (kMostHeight - heads) / Math.max(1, count) / pitchOfLane));
   rows = [];
   let y = 0;
   for (const set of DATA.sets) {
-    set.top = y;
-    y += 42;
+    set.top = y + (set.wraps ? kLine : 0);
+    y = set.top + 42;
     set.rows.forEach((row, worker) => {
       if (set.group > 0 && set.rows.length > set.group && worker % set.group === 0) y += 14;
       row.top = y;
@@ -83,7 +90,6 @@ function layOut() {
     y += 20;
   }
   height = Math.ceil(y);
-  width = canvas.clientWidth;
   const dots = devicePixelRatio || 1;
   canvas.style.height = `${height}px`;
   canvas.width = Math.round(width * dots);
@@ -148,8 +154,12 @@ function niceStep(length, most) {
   return power * [1, 2, 5, 10].find(f => power * f >= least * (1 - 1e-9));
 }
 
-function words(text, x, y, size, colour, align = 'left', bold = false) {
+function setFont(size, bold = false) {
   pen.font = `${bold ? 'bold ' : ''}${size}px Helvetica, Arial, 'DejaVu Sans', sans-serif`;
+}
+
+function words(text, x, y, size, colour, align = 'left', bold = false) {
+  setFont(size, bold);
   pen.textAlign = align;
   pen.fillStyle = colour;
   pen.fillText(text, x, y);
@@ -194,7 +204,7 @@ function drawRow({set, row, worker}) {
 function drawLabels(set, row, labels) {
   const size = Math.min(12, lane * 0.62);
   if (size < 6) return;
-  pen.font = `${size}px Helvetica, Arial, 'DejaVu Sans', sans-serif`;
+  setFont(size);
   pen.textAlign = 'center';
   for (const [i, b, l] of labels) {
     const own = Math.min(size, b.h * 0.7);
@@ -227,8 +237,8 @@ function drawNames({set, row, worker}) {
 
 function drawAxis(set) {
   const y = set.top;
-  words(set.title, 2, y + 13, 12.5, colours.ink, 'left', true);
-  words(set.figures, width - 2, y + 13, 11, colours.ink, 'right');
+  words(set.title, 2, y + 13 - (set.wraps ? kLine : 0), 12.5, colours.ink, 'left', true);
+  words(set.figures, set.wraps ? 2 : width - 2, y + 13, 11, colours.ink, set.wraps ? 'left' : 'right');
   words('worker', 2, y + 35, 9.5, colours.grey);
   words('stage', kLeft - 8, y + 35, 9.5, colours.grey, 'right');
   words('busy', width - kRight + 8, y + 35, 9.5, colours.grey);
