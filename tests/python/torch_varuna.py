@@ -8,12 +8,12 @@ import os
 import torch
 from torch import nn
 
+from hetu.compat.varuna.placement import default_map
 from hetu.torch import seed_of
 from hetu.torch.blocks import pieces_of
 from hetu.torch.tracing import split_at_cut_points
 from hetu.torch.values import cut_rows
 from hetu.varuna import checkpoint
-from hetu.varuna.placement import default_map
 from varuna import CutPoint, Varuna, get_this_rank_config_varuna, get_varuna_config
 
 ROWS, CHUNK, STEPS, WORDS, WIDTH = 10, 3, 3, 32, 16  # the last micro-batch has one sample

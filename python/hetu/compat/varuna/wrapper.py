@@ -15,15 +15,15 @@ import torch
 from torch import nn
 
 from hetu import _hetu
+from hetu.compat.varuna import checkpoint
+from hetu.compat.varuna.asked import Asked
+from hetu.compat.varuna.placement import default_map, get_varuna_config
+from hetu.compat.varuna.saved import Saver
+from hetu.compat.varuna.scale import LossScale
 from hetu.process import leave
 from hetu.torch import Pipeline
 from hetu.torch.batches import as_tensors
 from hetu.torch.tracing import first_tensor, split_at_cut_points
-from hetu.varuna import checkpoint
-from hetu.varuna.asked import Asked
-from hetu.varuna.placement import default_map, get_varuna_config
-from hetu.varuna.saved import Saver
-from hetu.varuna.scale import LossScale
 
 
 class Varuna:

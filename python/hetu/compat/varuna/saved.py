@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from hetu.compat.varuna import checkpoint
 from hetu.torch import Pipeline
 from hetu.torch.device import optimizer_value
-from hetu.varuna import checkpoint
 
 
 class Saver:
