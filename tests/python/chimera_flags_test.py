@@ -64,7 +64,7 @@ class Flags(unittest.TestCase):
                 self.assertEqual(getattr(args, name), value, f"{words}: {name}")
 
     def test_every_flag_of_main_bert_is_taken(self):
-        import main_bert
+        from hetu.compat import main_bert
 
         known = train_bert.options()._option_string_actions
         for action in main_bert.options()._actions:

@@ -9,7 +9,8 @@ import sys
 import tempfile
 import unittest
 
-import main_bert_simple
+import train_bert
+from hetu.compat import main_bert_simple
 from prose_text import write_prose
 from train_cases import HETURUN, ROOT
 
@@ -161,7 +162,7 @@ class MainBertSimple(ScriptCase):
             (["--adam", "--ngd_training", "--ngd_with_adam"], "kfac", {"inner": "bertadam", "learning_rate": 3e-5}),
         ]:
             with self.subTest(switches):
-                args = main_bert_simple.trainer(main_bert_simple.parse([*base, *switches]))
+                args = main_bert_simple.trainer(train_bert, main_bert_simple.parse([*base, *switches]))
                 self.assertEqual((args.optimizer, args.batch_size, args.pipeline), (kind, 32, "dp"))
                 for name, value in settings.items():
                     self.assertEqual(getattr(args, name), value, name)

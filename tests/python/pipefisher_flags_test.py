@@ -4,7 +4,7 @@ import unittest
 
 import train_bert
 from hetu import training
-from hetu.job import pipefisher_flags
+from hetu.compat import pipefisher_flags
 
 # Arguments of the script, and the options that they set.
 SAME = [

@@ -7,7 +7,7 @@ import argparse
 import textwrap
 from typing import Any
 
-from hetu.job import chimera_flags
+from hetu.compat import chimera_flags
 from hetu.job.flags import Parser
 
 # Train_bert.py's flags -> second names with the same meaning.
