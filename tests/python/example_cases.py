@@ -14,6 +14,7 @@ import numpy as np
 
 import hetu as ht
 import nn_cases
+from bert_cases import worst
 from hetu import _hetu
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "examples"
@@ -72,3 +73,16 @@ def run(name: str) -> dict[str, Any]:
     (step,) = job.run("train", steps=1)
     slopes = {n: np.array(array) for n, _, array, _ in job.job.gradients()}
     return {"loss": step.loss, "slopes": nn_cases.digests(slopes), "exact": nn_cases.digests(exact), "batch": batch}
+
+
+def check(test, name, theirs):
+    """Compares a model with PyTorch's results in float64. Returns the largest error of float32 gradients relative to their
+    norms."""
+    ours = run(name)
+    exact, where = worst(ours["exact"], theirs["slopes"])
+    test.assertLess(exact, 1e-7, where)
+    test.assertLess(abs(ours["loss"] - theirs["loss"]), 1e-5 * abs(theirs["loss"]))
+    test.assertEqual(set(ours["slopes"]), set(theirs["slopes"]))
+    error, where = worst(ours["slopes"], theirs["slopes"])
+    test.assertLess(error, 1e-5, where)
+    return error

@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 from train_cases import MANY_S, ROOT, TRAIN
-from weights_test import HETU
+from weight_files import HETU
 
 MARGIN = 0.12
 MODEL = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128,

@@ -15,7 +15,7 @@ import generate_cases as cases
 import hetu as ht
 import model_cases
 import model_hetu
-from weights_test import HETU, write
+from weight_files import HETU, write
 
 FIXTURE = json.loads((pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "models.json").read_text())
 

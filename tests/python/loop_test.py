@@ -18,9 +18,9 @@ import unittest.mock
 import numpy as np
 
 import hetu as ht
+from event_files import scalars_of
 from hetu.job.hooks import Log, TensorBoard
 from hetu.job.step import Pace
-from tensorboard_test import scalars_of
 from train_cases import HETURUN
 
 SEED = 4

@@ -10,23 +10,8 @@ import numpy as np
 import hetu as ht
 import model_cases as cases
 import model_hetu
-from bert_cases import worst
 
 FIXTURE = json.loads((Path(__file__).resolve().parent.parent / "fixtures" / "models.json").read_text())["cases"]
-
-
-def check(test, name, theirs):
-    """Compares a case with the results of transformers. Returns the largest difference of a logit, and of a gradient
-    relative to its norm."""
-    ours = model_hetu.run(name)
-    test.assertEqual(ours["shapes"], theirs["shapes"])
-    apart = float(np.abs(np.array(ours["logits"]) - np.array(theirs["logits"])).max())
-    test.assertLess(apart, 1e-4)
-    test.assertLess(abs(ours["loss"] - theirs["loss"]), 1e-5 * abs(theirs["loss"]))
-    test.assertEqual(set(ours["slopes"]), set(theirs["slopes"]))
-    error, where = worst(ours["slopes"], theirs["slopes"])
-    test.assertLess(error, 3e-5, where)  # the gradient of the keys' biases is 0 except for rounding
-    return apart, error
 
 
 class ModelsEqualTransformers(unittest.TestCase):
@@ -34,7 +19,7 @@ class ModelsEqualTransformers(unittest.TestCase):
         self.assertEqual(set(FIXTURE), set(cases.CASES))
         for name in cases.CASES:
             with self.subTest(name, seed=cases.SEED):
-                apart, error = check(self, name, FIXTURE[name])
+                apart, error = model_hetu.check(self, name, FIXTURE[name])
                 print(f"{name}: logits {apart:.1e} apart, slopes {error:.1e}", flush=True)
 
 

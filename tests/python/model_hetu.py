@@ -12,7 +12,7 @@ import numpy as np
 
 import hetu as ht
 import model_cases as cases
-from bert_cases import digest
+from bert_cases import digest, worst
 from hetu import _hetu
 from hetu.models.config_file import READERS
 
@@ -56,3 +56,17 @@ def run(name: str) -> dict[str, Any]:
     found = _evaluated(model, given, weights, lambda batch: (model.loss(batch), {}))
     return {"shapes": {n: list(s) for n, s in shapes.items()}, "loss": found["fetches"]["loss"],
             "logits": logits(model, given, weights), "slopes": {n: digest(n, g) for n, g in found["gradients"].items()}}
+
+
+def check(test, name, theirs):
+    """Compares a case with the results of transformers. Returns the largest difference of a logit, and of a gradient
+    relative to its norm."""
+    ours = run(name)
+    test.assertEqual(ours["shapes"], theirs["shapes"])
+    apart = float(np.abs(np.array(ours["logits"]) - np.array(theirs["logits"])).max())
+    test.assertLess(apart, 1e-4)
+    test.assertLess(abs(ours["loss"] - theirs["loss"]), 1e-5 * abs(theirs["loss"]))
+    test.assertEqual(set(ours["slopes"]), set(theirs["slopes"]))
+    error, where = worst(ours["slopes"], theirs["slopes"])
+    test.assertLess(error, 3e-5, where)  # the gradient of the keys' biases is 0 except for rounding
+    return apart, error

@@ -12,26 +12,12 @@ import unittest
 from pathlib import Path
 
 import example_cases as cases
-from bert_cases import worst
 from train_cases import HETURUN, MANY_S
 
 WHOLE = "--whole" in sys.argv
 FIXTURE = json.loads((Path(__file__).resolve().parent.parent / "fixtures" / "examples.json").read_text())["cases"]
 BITWISE, CLOSE, ASYNCHRONOUS = ("1f1b", "zb-v"), ("chimera",), ("pipedream",)
 SAMPLE = {"gpt": (*BITWISE, *CLOSE, *ASYNCHRONOUS), "cnn": ("1f1b", "chimera"), "mlp": ("zb-v",)}
-
-
-def check(test, name, theirs):
-    """Compares a model with PyTorch's results in float64. Returns the largest error of float32 gradients relative to their
-    norms."""
-    ours = cases.run(name)
-    exact, where = worst(ours["exact"], theirs["slopes"])
-    test.assertLess(exact, 1e-7, where)
-    test.assertLess(abs(ours["loss"] - theirs["loss"]), 1e-5 * abs(theirs["loss"]))
-    test.assertEqual(set(ours["slopes"]), set(theirs["slopes"]))
-    error, where = worst(ours["slopes"], theirs["slopes"])
-    test.assertLess(error, 1e-5, where)
-    return error
 
 
 class Examples(unittest.TestCase):
@@ -50,7 +36,7 @@ class Examples(unittest.TestCase):
         self.assertEqual(set(FIXTURE), set(cases.LINES))
         for name, theirs in FIXTURE.items():
             with self.subTest(name):
-                print(f"{name}: slopes {check(self, name, theirs):.1e} apart", flush=True)
+                print(f"{name}: slopes {cases.check(self, name, theirs):.1e} apart", flush=True)
 
     def test_stages_train_what_one_process_trains(self):
         for name, methods in SAMPLE.items():

@@ -7,39 +7,15 @@ from pathlib import Path
 
 import nn_cases as cases
 import nn_hetu
-from bert_cases import distance, worst
 
 FIXTURE = json.loads((Path(__file__).resolve().parent.parent / "fixtures" / "nn.json").read_text())
-BOUND = 1e-5
-
-
-def check(test, name, theirs):
-    """Compares a case with the results of torch.nn."""
-    for fed in (False, True):
-        for kernels in ("reference", "best"):
-            with test.subTest(name, fed=fed, kernels=kernels, seed=cases.SEED):
-                ours = nn_hetu.run(name, fed, kernels)
-                tied = {n for n, _ in theirs["state"].items()} - set(ours["state"])
-                test.assertLessEqual({n: theirs["state"][n] for n in theirs["state"] if n not in tied}.items(),
-                                     ours["state"].items())
-                test.assertEqual(tied, {"3.weight"} if name == "tied" else set())
-                slopes = {n: d for n, d in theirs["slopes"].items() if not (fed and n.startswith("input"))}
-                test.assertEqual(set(ours["slopes"]), set(slopes))
-                if slopes:
-                    apart = worst(ours["slopes"], slopes)
-                    test.assertLess(apart[0], BOUND, apart[1])
-                for buffer, kept in theirs["buffers"].items():
-                    test.assertLess(distance(ours["buffers"][buffer], kept), BOUND * max(1, kept["norm"]), buffer)
-                if ours["value"] is not None:
-                    test.assertLess(distance(ours["value"], theirs["value"]), BOUND * theirs["value"]["norm"])
-                test.assertLess(abs(ours["total"] - theirs["total"]), 1e-5 * max(1, abs(ours["total"])))
 
 
 class LayersEqualPyTorch(unittest.TestCase):
     def test_every_case(self):
         self.assertEqual(set(FIXTURE["cases"]), set(cases.CASES))
         for name in cases.CASES:
-            check(self, name, FIXTURE["cases"][name])
+            nn_hetu.check(self, name, FIXTURE["cases"][name])
 
     def test_they_start_alike(self):
         for name, theirs in FIXTURE["starts"].items():

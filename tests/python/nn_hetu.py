@@ -8,7 +8,10 @@ import numpy as np
 
 import hetu as ht
 import nn_cases as cases
+from bert_cases import distance, worst
 from hetu import _hetu, nn
+
+BOUND = 1e-5
 
 
 def _inputs(case: cases.Case, fed: bool) -> list[ht.Value]:
@@ -59,3 +62,25 @@ def starts(name: str) -> dict[str, dict[str, float]]:
     job = ht.Executor({"train": [total, ht.optim.SGD(0.0).minimize(total)]})
     state = {n: np.array(array) for n, kind, array, _ in job.job.state() if kind == ""}
     return {n: cases.spread(state[n]) for n, leaf in leaves if isinstance(leaf, nn.Parameter)}
+
+
+def check(test, name, theirs):
+    """Compares a case with the results of torch.nn."""
+    for fed in (False, True):
+        for kernels in ("reference", "best"):
+            with test.subTest(name, fed=fed, kernels=kernels, seed=cases.SEED):
+                ours = run(name, fed, kernels)
+                tied = {n for n, _ in theirs["state"].items()} - set(ours["state"])
+                test.assertLessEqual({n: theirs["state"][n] for n in theirs["state"] if n not in tied}.items(),
+                                     ours["state"].items())
+                test.assertEqual(tied, {"3.weight"} if name == "tied" else set())
+                slopes = {n: d for n, d in theirs["slopes"].items() if not (fed and n.startswith("input"))}
+                test.assertEqual(set(ours["slopes"]), set(slopes))
+                if slopes:
+                    apart = worst(ours["slopes"], slopes)
+                    test.assertLess(apart[0], BOUND, apart[1])
+                for buffer, kept in theirs["buffers"].items():
+                    test.assertLess(distance(ours["buffers"][buffer], kept), BOUND * max(1, kept["norm"]), buffer)
+                if ours["value"] is not None:
+                    test.assertLess(distance(ours["value"], theirs["value"]), BOUND * theirs["value"]["norm"])
+                test.assertLess(abs(ours["total"] - theirs["total"]), 1e-5 * max(1, abs(ours["total"])))

@@ -18,12 +18,10 @@ import example_cases
 import example_torch
 import hetu as ht
 import model_cases
-import model_fixture_test
 import model_hetu
 import model_torch
 import nn_cases
-import nn_examples_test
-import nn_fixture_test
+import nn_hetu
 import nn_torch
 from hetu.models.config_file import READERS
 
@@ -35,16 +33,16 @@ class _Live(unittest.TestCase):
 
     def test_layers(self) -> None:
         for name in nn_cases.CASES:
-            nn_fixture_test.check(self, name, nn_torch.run(name))
+            nn_hetu.check(self, name, nn_torch.run(name))
 
     def test_examples(self) -> None:
         for name in example_cases.LINES:
-            apart = nn_examples_test.check(self, name, example_torch.run(name, example_cases.run(name)["batch"]))
+            apart = example_cases.check(self, name, example_torch.run(name, example_cases.run(name)["batch"]))
             print(f"{name}.py: slopes {apart:.1e} apart")
 
     def test_models(self) -> None:
         for name in model_cases.CASES:
-            apart, error = model_fixture_test.check(self, name, model_torch.run(name))
+            apart, error = model_hetu.check(self, name, model_torch.run(name))
             print(f"{name}: logits {apart:.1e} apart, slopes {error:.1e}")
 
     def test_files(self) -> None:

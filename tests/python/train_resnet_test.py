@@ -8,8 +8,8 @@ import sys
 import unittest
 
 import hetu as ht
+from event_files import scalars_of
 from hetu import _hetu
-from tensorboard_test import scalars_of
 from train_cases import HETURUN, MANY_S, ROOT, TrainCase, checksums
 
 WHOLE = "--whole" in sys.argv

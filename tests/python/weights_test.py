@@ -4,7 +4,6 @@ under new heads, running statistics, and a file exported from a checkpoint."""
 import contextlib
 import io
 import json
-import os
 import pathlib
 import subprocess
 import tempfile
@@ -14,21 +13,9 @@ import numpy as np
 
 import hetu as ht
 from hetu import nn
+from weight_files import HETU, write
 
 SEED = 9
-HETU = pathlib.Path(os.environ["HETU_BUILD_DIR"]) / "bin" / "hetu"
-
-
-def write(path, tensors):
-    """Writes a safetensors file of float32 arrays, or of (array, dtype in the file)."""
-    header, data = {}, b""
-    for name, given in tensors.items():
-        array, dtype = given if isinstance(given, tuple) else (np.asarray(given, np.float32), "F32")
-        raw = array.tobytes()
-        header[name] = {"dtype": dtype, "shape": list(np.shape(array)), "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
 def drawn(shapes):
