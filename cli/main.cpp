@@ -97,10 +97,10 @@ const std::vector<CommandGroup>& groups() {
            {"genschedule",
             "prints a stage's order in Varuna's schedule, in the format of Varuna's "
             "program",
-            nullptr, "varuna.genschedule"},
+            nullptr, "compat.varuna.genschedule"},
            {"simulate-varuna",
             "prints the line of Varuna's simulator, predicted by Hetu's simulator", nullptr,
-            "varuna.simulate"},
+            "compat.varuna.simulate"},
        }},
   };
   return kGroups;

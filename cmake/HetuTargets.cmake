@@ -168,8 +168,13 @@ function(hetu_python_test name)
   add_test(NAME ${name} COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/${arg_SCRIPT} ${arg_ARGS}
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   cmake_path(GET Python_EXECUTABLE PARENT_PATH python_bin)
+  # The package, and what tests of several folders share. tests/python itself must not be there: where PyTorch isn't
+  # installed, `import torch` would find its folder torch.
+  set(tests ${PROJECT_SOURCE_DIR}/tests/python)
+  set(path ${PROJECT_SOURCE_DIR}/python ${CMAKE_BINARY_DIR}/python ${tests}/small_jobs ${tests}/references)
+  list(JOIN path ":" path)
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
-    ENVIRONMENT "${HETU_TEST_ENV};PYTHONPATH=${PROJECT_SOURCE_DIR}/python:${CMAKE_BINARY_DIR}/python;${arg_ENV}"
+    ENVIRONMENT "${HETU_TEST_ENV};PYTHONPATH=${path};${arg_ENV}"
     ENVIRONMENT_MODIFICATION
       "PATH=path_list_prepend:${CMAKE_BINARY_DIR}/bin:${PROJECT_SOURCE_DIR}/python:${python_bin}")
 endfunction()

@@ -27,7 +27,7 @@ from typing import Any
 
 import hetu as ht
 from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
-from hetu.job import chimera_flags, pipefisher_flags
+from hetu.compat import chimera_flags, pipefisher_flags
 
 STEPS_PER_EPOCH = 100
 HEADS = ("cls.", "pooler.")  # weights with these in their names have no K-FAC factors, as in PipeFisher's pipelines

@@ -11,8 +11,9 @@ import hetu
 from hetu import _hetu
 
 PACKAGE = Path(hetu.__file__).parent
-# Modules that users name, beside those that hetu.__all__ has.
-MORE = ["hetu.torch", "hetu.torch.blocks", "hetu.varuna", "hetu.varuna.checkpoint"]
+# Modules that users name, beside those that hetu.__all__ has, and the modules that they stand for.
+MORE = {name: name for name in ("hetu.torch", "hetu.torch.blocks", "hetu.varuna")}
+MORE["hetu.varuna.checkpoint"] = "hetu.compat.varuna.checkpoint"
 
 OPERATORS = "\nEvery operator, with its inputs and attributes: [Operators](../operators.md).\n"
 
@@ -20,7 +21,7 @@ OPERATORS = "\nEvery operator, with its inputs and attributes: [Operators](../op
 def modules() -> dict[str, str]:
     """Returns the modules that have a page: the names that users write, and the modules that they stand for."""
     loaded = {f"hetu.{name}": f"hetu.{hetu._MODULES[name]}" for name in hetu.__all__ if name in hetu._MODULES}
-    return dict(sorted({**loaded, **{name: name for name in MORE}}.items()))
+    return dict(sorted({**loaded, **MORE}.items()))
 
 
 def exported(module: str) -> list[str]:

@@ -20,7 +20,7 @@ import numpy
 import hetu as ht
 from turns import compare
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python" / "references"))
 from bert_cases import masked_alone  # noqa: E402
 
 VOCABULARY = 30522

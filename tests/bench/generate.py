@@ -36,8 +36,8 @@ import numpy as np  # noqa: E402
 
 import hetu as ht  # noqa: E402
 
-sys.path.insert(0, str(ROOT / "tests" / "python"))
-from weights_test import HETU, write  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests" / "python" / "small_jobs"))
+from weight_files import HETU, write  # noqa: E402
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "tiny": {"n_embd": 128, "n_layer": 4, "n_head": 4, "vocab_size": 256},

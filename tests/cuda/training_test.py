@@ -21,7 +21,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests" / "python"))
+sys.path.append(str(ROOT / "tests" / "python" / "small_jobs"))
 
 from hetu import _hetu  # noqa: E402
 from processes import process_of, processes_with, wait_until  # noqa: E402

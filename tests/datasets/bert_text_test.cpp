@@ -1,6 +1,6 @@
 // Tests plain text as rows of BERT: which sentences form a row, truncation, masks, the index, and
-// bad files. tests/python/bert_text_test.py compares the rows with another implementation of the
-// same rules.
+// bad files. tests/python/hetu/bert_text_test.py compares the rows with another implementation of
+// the same rules.
 #include "datasets/bert_text.h"
 
 #include <gmock/gmock.h>

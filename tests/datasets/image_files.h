@@ -27,7 +27,7 @@ inline std::string fixture_text(const std::string& name) {
 
 inline std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
-/// Returns the 64-bit FNV-1a hash, as tests/python/make_images_fixture.py computes it.
+/// Returns the 64-bit FNV-1a hash, as tests/python/references/make_images_fixture.py computes it.
 inline std::uint64_t digest(const void* data, std::size_t bytes) {
   std::uint64_t out = 0xCBF29CE484222325ULL;
   for (std::size_t i = 0; i < bytes; ++i) {

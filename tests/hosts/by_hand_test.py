@@ -87,7 +87,7 @@ class ByHand(HostsCase):
     def met(self, host, rank, size, **more):
         env = {**self.env, "RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "w0", "MASTER_PORT": str(PORT),
                "HETU_JOB_SECRET": SECRET, "HETU_TIMEOUT": "60", **more}
-        words = [sys.executable, str(ROOT / "tests" / "python" / "met_worker.py"), "open"]
+        words = [sys.executable, str(ROOT / "tests" / "python" / "process" / "met_worker.py"), "open"]
         return subprocess.Popen(self.hosts.inside(host, *words, cwd=self.place), env=env, text=True, stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 

@@ -11,10 +11,9 @@ import tempfile
 import unittest
 from importlib.util import find_spec
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "python"))
-import two_hosts  # noqa: E402
+import two_hosts
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PORT = 29531
 SEED = 7
 CASES = {"zb-h1": "bits True", "bad": "BAD ", "empty": "EMPTY "}
@@ -41,7 +40,7 @@ class Torchrun(unittest.TestCase):
         for number, host in enumerate(two_hosts.ADDRESS):
             words = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", number,
                      "--nproc-per-node", "1", "--master-addr", two_hosts.ADDRESS["w0"], "--master-port", PORT,
-                     ROOT / "tests" / "python" / "torch_worker.py", folder, SEED, *CASES]
+                     ROOT / "tests" / "python" / "torch" / "torch_worker.py", folder, SEED, *CASES]
             agents.append(subprocess.Popen(hosts.inside(host, *words, cwd=folder), env=env, text=True,
                                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
             self.addCleanup(lambda process=agents[-1]: process.poll() is None and process.kill())

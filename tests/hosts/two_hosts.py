@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python" / "small_jobs"))
 from processes import wait_until  # noqa: E402
 
 ADDRESS = {"w0": "10.77.0.1", "w1": "10.77.0.2"}

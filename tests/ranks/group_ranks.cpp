@@ -1,7 +1,7 @@
-// One worker without weights under heturun, for tests/python/coordinator_test.py: `group_ranks
-// STAGES UPDATES [--shrink] [--rounds N] [--log FILE] [--rest MICROSECONDS]`. It asks the
-// coordinator for a group after every update. It ends as a training does: with status 0, or with a
-// one-line error and its status.
+// One worker without weights under heturun, for tests/python/launch/coordinator_test.py:
+// `group_ranks STAGES UPDATES [--shrink] [--rounds N] [--log FILE] [--rest MICROSECONDS]`. It asks
+// the coordinator for a group after every update. It ends as a training does: with status 0, or
+// with a one-line error and its status.
 #include <unistd.h>
 
 #include <chrono>

@@ -1,33 +1,17 @@
-"""Varuna's interface on top of `hetu.torch`: CutPoint, Varuna, Profiler, and the two functions that read a
-stage_to_rank_map. Classes that wrap modules need PyTorch, and are imported on first use. The two commands don't need it.
-
-    from hetu.varuna import CutPoint, Varuna
-
-    model = Varuna(model, "0,2;1,3;", get_batch, batch_size=64, chunk_size=8)
-    optimizer = torch.optim.AdamW(model.parameters())
-    model.set_optimizer(optimizer)
-    loss, overflow, norm = model.step(get_batch(32, "cpu"))
-"""
+"""Varuna's interface, under the name that scripts import. The code is in hetu.compat.varuna."""
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-from hetu.varuna.placement import get_this_rank_config_varuna, get_varuna_config
+from hetu.compat import varuna
 
 if TYPE_CHECKING:
-    from hetu.torch import CutPoint
-    from hetu.varuna.profiler import Profiler
-    from hetu.varuna.wrapper import Varuna
-
-_OF_TORCH = {"CutPoint": "hetu.torch", "Profiler": "hetu.varuna.profiler", "Varuna": "hetu.varuna.wrapper"}
+    from hetu.compat.varuna import CutPoint, Profiler, Varuna, get_this_rank_config_varuna, get_varuna_config
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _OF_TORCH:
-        raise AttributeError(f"module 'hetu.varuna' has no attribute '{name}'")
-    return getattr(importlib.import_module(_OF_TORCH[name]), name)
+    return getattr(varuna, name)
 
 
 __all__ = ["CutPoint", "Profiler", "Varuna", "get_this_rank_config_varuna", "get_varuna_config"]
