@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from hetu.process import errors
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "errors.md"
 LIMIT_S = 120
+PORT = "48219"  # as the page shows it; a run takes a free one
 
 
 class Code(NamedTuple):
@@ -99,7 +101,7 @@ EXAMPLES = [
     Example("Comm", "heturun -w 2 python3 train.py leave",
             "Look for the cause at the named worker: worker 1 ended its loop early, and worker 0 waited for it. All workers "
             "must leave a loop after the same step."),
-    Example("Timeout", "RANK=0 WORLD_SIZE=2 MASTER_PORT=48219 HETU_TIMEOUT=2 python3 train.py",
+    Example("Timeout", f"RANK=0 WORLD_SIZE=2 MASTER_PORT={PORT} HETU_TIMEOUT=2 python3 train.py",
             "Start the missing process, or look at the output of the one that failed. `HETU_TIMEOUT` is the deadline in "
             "seconds."),
 ]
@@ -192,12 +194,15 @@ def script_status(kind: type[Exception]) -> int:
 def output_of(example: Example, status: int, folder: Path) -> str:
     """Runs an example. Returns its error lines without those that say where it computes, and with N for numbers that
     change: process ids, and lines of train_bert.py."""
-    command = example.command.replace("python/train_bert.py", str(ROOT / "python" / "train_bert.py"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = example.command.replace("python/train_bert.py", str(ROOT / "python" / "train_bert.py")).replace(PORT, port)
     done = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, timeout=LIMIT_S,
                           env={**os.environ, "HETU_DEVICE": "cpu", "HETU_TIMEOUT": "60"})
     if done.returncode != status:
         raise SystemExit(f"{example.command}: expected status {status}, got {done.returncode}\n{done.stderr}")
-    lines = re.sub(r"^Cluster: \{\n.*?^\}\n", "", done.stderr, flags=re.M | re.S).splitlines()
+    lines = re.sub(r"^Cluster: \{\n.*?^\}\n", "", done.stderr, flags=re.M | re.S).replace(port, PORT).splitlines()
     lines = [line for line in lines if not re.match(r"(\[\d\] )?(hetu: computing|devices:) ", line)]
     text = re.sub(r"\([^()]*, pid \d+\)", "(HOST, pid N)", "\n".join(lines))
     return re.sub(r"^(train_bert\.py: train_bert\.py):\d+", r"\1:N", text, flags=re.M)
