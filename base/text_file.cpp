@@ -158,6 +158,12 @@ void check_size(std::string_view text, std::size_t most, const std::string& orig
     fail(code, "{}: is {} bytes long; at most {} are allowed", origin, text.size(), most);
 }
 
+// Returns a message with the name that the user gave instead of a temporary one.
+std::string with_name(std::string message, const std::string& temporary, const std::string& path) {
+  const std::size_t at = message.find(temporary);
+  return at == std::string::npos ? message : message.replace(at, temporary.size(), path);
+}
+
 }  // namespace
 
 InputFile::InputFile(const std::string& path, int access)
@@ -204,9 +210,11 @@ void replace_file(const std::string& path,
     if (fs::exists(there)) fs::permissions(temporary, there.permissions(), error);
     fs::rename(temporary, target, error);
     if (error) fail(Code::Io, "{}: cannot be written: {}", path, error.message());
+  } catch (const Error& e) {
+    fs::remove(temporary, error);
+    throw Error(e.code(), with_name(e.what(), temporary, path));
   } catch (...) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
+    fs::remove(temporary, error);
     throw;
   }
 }

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/standard_streams.h"
 #include "base/text_file.h"
 #include "cli/command.h"
@@ -183,7 +184,11 @@ int dispatch(const std::string& self, const Arguments& words) {
   std::vector<const char*> names;
   for (const Command& c : commands())
     if (parts.empty() || std::string(c.name).rfind(name + " ", 0) == 0) names.push_back(c.name);
-  if (at == commands().end()) one_of(full, names);
+  if (at == commands().end()) {
+    const std::string meant = did_you_mean(full, {names.begin(), names.end()});
+    fail(Code::InvalidArgument, "unknown '{}'{} known: {}", shortened(full),
+         meant.empty() ? ";" : meant, fmt::join(names, ", "));
+  }
   const Arguments arguments(words.begin() + (parts.empty() ? 1 : 2), words.end());
   if (at->run == nullptr) run_module(*at, self, arguments);
   return at->run(arguments);

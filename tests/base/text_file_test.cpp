@@ -17,7 +17,9 @@ namespace hetu {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::ThrowsMessage;
 
 TEST(InputFile, RefusesWhatIsNoRegularFileWithoutWaiting) {
@@ -121,6 +123,13 @@ TEST(ReplaceFile, LeavesTheOldFileAfterAnError) {
                Error);
   EXPECT_EQ(read_text(folder / "file"), "old");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1);
+}
+
+TEST(ReplaceFile, NamesTheFileThatWasAskedFor) {
+  const TemporaryFolder folder;
+  EXPECT_THAT([&] { write_text(folder / "missing/file", "x"); },
+              ThrowsMessage<Error>(
+                  AllOf(HasSubstr("missing/file: cannot be written"), Not(HasSubstr(".tmp")))));
 }
 
 TEST(Bounded, JsonIsAtMostSixtyFourDeep) {

@@ -267,6 +267,7 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
   };
   for (const Case& c : std::initializer_list<Case>{
            {"bogus", "unknown 'bogus'; known: schedule, verify"},
+           {"simulat", "unknown 'simulat'; did you mean 'simulate'? known: schedule, verify"},
            {"verify", "no METHOD or FILE given"},
            {"verify foo", "unknown method 'foo'; known here: gpipe, 1f1b, "},
            {"verify 1f1b gpipe", "remove 'gpipe'"},
