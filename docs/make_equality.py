@@ -78,7 +78,7 @@ the CPU and on the pretend accelerator, not yet on a GPU.) Three conditions are 
 evenly, running statistics are those of one pipeline (so compare models without batch norm), and the uses of a tied parameter
 are on one stage in both layouts or on two in both, because autograd adds uses on one stage before anyone can see them.
 
-## What it costs
+## Costs
 
 - **Time**: no more, on CPUs. Relative to `--sums running`, a step of BERT-base with 8 micro-batches of 8 x 128 takes 0.96 of
   the processor time in one pipeline (0.91 to 1.11 in four rounds; 1.02 of the wall time in an earlier run of three) and 0.93
