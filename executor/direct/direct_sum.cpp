@@ -35,18 +35,9 @@ void add(std::vector<comm::NcclMove>& moves, bool is_send, int peer, const Part&
   if (part.elements > 0) moves.push_back({is_send, peer, part.data, part.bytes()});
 }
 
-// Returns the terms and their order. Without given ones, each member's data is a term, and they are
-// added one by one.
+// Returns the given terms, or else each member's data.
 comm::Terms terms_of(const DirectSum& sum) {
-  if (!sum.terms.order.empty()) return sum.terms;
-  comm::Terms terms;
-  for (std::size_t m = 0; m < sum.order.size(); ++m) {
-    terms.members.push_back(static_cast<int>(m));
-    terms.data.push_back(sum.order[m] == sum.worker ? sum.data : nullptr);
-    terms.order.push_back(static_cast<int>(m));
-    if (m > 0) terms.order.push_back(-1);
-  }
-  return terms;
+  return sum.terms.order.empty() ? comm::term_each(sum.order, sum.worker, sum.data) : sum.terms;
 }
 
 }  // namespace

@@ -93,28 +93,18 @@ void add_pieces(const std::vector<Piece>& pieces, const std::vector<int>& order,
   }
 }
 
-// Returns the order that adds one term after another.
-std::vector<int> one_by_one(std::size_t terms) {
-  std::vector<int> order = {0};
-  for (std::size_t t = 1; t < terms; ++t) {
-    order.push_back(static_cast<int>(t));
-    order.push_back(-1);
-  }
-  return order;
-}
+}  // namespace
 
-// Returns one term per member, added in the order of the group.
-Terms term_each(const Transport& transport, const Group& group, const void* data) {
+Terms term_each(const Group& group, int worker, const void* data) {
   Terms terms;
   for (std::size_t m = 0; m < group.size(); ++m) {
     terms.members.push_back(static_cast<int>(m));
-    terms.data.push_back(group[m] == transport.worker() ? data : nullptr);
+    terms.data.push_back(group[m] == worker ? data : nullptr);
+    terms.order.push_back(static_cast<int>(m));
+    if (m > 0) terms.order.push_back(-1);
   }
-  terms.order = one_by_one(group.size());
   return terms;
 }
-
-}  // namespace
 
 void check_group(const Transport& transport, const Group& group) {
   bool ascending = !group.empty();
@@ -433,7 +423,8 @@ std::shared_ptr<Sum> Reducer::start_sum(const Group& group, DType dtype, void* d
   return Impl::start(
       impl_,
       std::make_shared<Sum>(impl_->transport, group, dtype, data, even_slices(count, group.size()),
-                            term_each(impl_->transport, group, data), Sum::How{rounds, false}),
+                            term_each(group, impl_->transport.worker(), data),
+                            Sum::How{rounds, false}),
       tag);
 }
 
@@ -457,11 +448,11 @@ std::shared_ptr<Sum> Reducer::start_scatter(const Group& group, DType dtype, voi
   check_dtype(dtype);
   require(slices.size() == group.size(), "got {} slices for a group of {} workers", slices.size(),
           group.size());
-  return Impl::start(
-      impl_,
-      std::make_shared<Sum>(impl_->transport, group, dtype, data, slices,
-                            term_each(impl_->transport, group, data), Sum::How{false, true}),
-      tag);
+  return Impl::start(impl_,
+                     std::make_shared<Sum>(impl_->transport, group, dtype, data, slices,
+                                           term_each(group, impl_->transport.worker(), data),
+                                           Sum::How{false, true}),
+                     tag);
 }
 
 std::shared_ptr<Sum> Reducer::Impl::start(const std::shared_ptr<Impl>& impl,

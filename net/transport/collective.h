@@ -36,6 +36,10 @@ struct Terms {
   std::vector<int> order;
 };
 
+/// Returns terms of which each member contributes one, added one by one in the order of `group`;
+/// `data` is the term of `worker`.
+Terms term_each(const Group& group, int worker, const void* data);
+
 /// A range of `count` elements that starts at element `begin`.
 struct Slice {
   std::int64_t begin = 0, count = 0;
