@@ -212,7 +212,7 @@ class Disk(TrainCase):
         """A full disk leaves earlier checkpoints intact, and training continues from them."""
         place = self.small("8k")  # two pages
         events = place / "runs"
-        for option, value, names, steps, sample in (("--trace", place / "run.json", r"run\.json\.\d+\.tmp", 12, PAIR),
+        for option, value, names, steps, sample in (("--trace", place / "run.json", "run.json", 12, PAIR),
                                                     ("--log", place / "log.jsonl", "log.jsonl", 100, ALONE),
                                                     ("--name", events, r"runs/events\.out\.tfevents\S+", 4, PAIR)):
             for grid in (ALONE, PAIR) if WHOLE else (sample,):
