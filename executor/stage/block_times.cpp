@@ -161,6 +161,7 @@ std::vector<BlockCost> block_costs(const Graph& graph, const std::vector<std::st
     c.weight_bytes += 2 * one;
     if (p.role == Parameter::Role::Weight)
       c.weight_bytes += one / 4 * static_cast<double>(sizes.state_bytes);
+    c.gradient_bytes += p.role == Parameter::Role::Weight ? one : 0;
     c.reduce_grad += one * sizes.sum_ms_per_byte;
   }
   return blocks;

@@ -42,18 +42,17 @@ bool is_block_table(const std::string& text) {
   return first != std::string::npos && text.compare(first, 3, "bs,") == 0;
 }
 
-// The columns of the table: bs (batch size), time_f, time_b, time_kron, time_inv and time_prec in
-// ms, and mem_act, mem_param, mem_peak_err, mem_save_err and mem_kron in MiB. A backward is split
-// evenly into its two gradients, because the table has only their sum.
-Costs costs_of_table(const std::string& text, const std::string& origin, const BlockTable& table) {
-  if (table.micro_batch_size < 1 || table.blocks_per_stage < 1)
-    wrong(origin,
-          "a table of blocks needs --micro-batch-size and --blocks-per-stage, both at least 1");
+namespace {
+
+using Row = std::map<std::string, double>;
+
+// Returns the rows of a table, by column.
+std::vector<Row> rows_of(const std::string& text, const std::string& origin) {
   std::istringstream in(text);
   std::string line;
   std::getline(in, line);
   const std::vector<std::string> names = split(line);
-  std::string sizes;
+  std::vector<Row> rows;
   for (int n = 2; std::getline(in, line); ++n) {
     if (line.empty()) continue;
     const std::string at = fmt::format("{}:{}", origin, n);
@@ -61,9 +60,30 @@ Costs costs_of_table(const std::string& text, const std::string& origin, const B
     if (cells.size() != names.size())
       wrong(at, fmt::format("the row has {} cells, but the table has {} columns", cells.size(),
                             names.size()));
-    std::map<std::string, double> row;
+    Row& row = rows.emplace_back();
     for (std::size_t c = 0; c < cells.size(); ++c) row[names[c]] = cell_number(cells[c], at);
-    sizes.append(sizes.empty() ? "" : ", ").append(cells[0]);
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<int> sizes_of_table(const std::string& text, const std::string& origin) {
+  std::vector<int> sizes;
+  for (Row& row : rows_of(text, origin)) sizes.push_back(static_cast<int>(row["bs"]));
+  return sizes;
+}
+
+// The columns of the table: bs (batch size), time_f, time_b, time_kron, time_inv and time_prec in
+// ms, and mem_act, mem_param, mem_peak_err, mem_save_err and mem_kron in MiB. A backward is split
+// evenly into its two gradients, because the table has only their sum.
+Costs costs_of_table(const std::string& text, const std::string& origin, const BlockTable& table) {
+  if (table.micro_batch_size < 1 || table.blocks_per_stage < 1)
+    wrong(origin,
+          "a table of blocks needs --micro-batch-size and --blocks-per-stage, both at least 1");
+  std::string sizes;
+  for (Row& row : rows_of(text, origin)) {
+    sizes += fmt::format("{}{:g}", sizes.empty() ? "" : ", ", row["bs"]);
     if (row["bs"] != table.micro_batch_size) continue;
     constexpr double kMiB = 1024 * 1024;
     const double blocks = table.blocks_per_stage;
@@ -86,7 +106,7 @@ Costs costs_of_table(const std::string& text, const std::string& origin, const B
     return costs;
   }
   wrong(origin, fmt::format("no row for a micro-batch size of {}; the table has {}",
-                            table.micro_batch_size, sizes.empty() ? "none" : one_line(sizes)));
+                            table.micro_batch_size, sizes.empty() ? "none" : sizes));
 }
 
 }  // namespace hetu

@@ -29,6 +29,7 @@ void check_stage(const StageCost& c) {
   check_number(c.bytes_out, "message size");
   check_number(c.activation_bytes, "activation bytes");
   check_number(c.weight_bytes, "weight bytes");
+  check_number(c.gradient_bytes, "gradient bytes");
   check_number(c.reduce_grad, "time of a gradient sum");
   check_number(c.working_bytes, "working bytes");
   check_number(c.curvature.factors, "time of curvature factors");
@@ -76,6 +77,7 @@ void add(StageCost& sum, const StageCost& part, double share) {
   sum.update += part.update * share;
   sum.activation_bytes += part.activation_bytes * share;
   sum.weight_bytes += part.weight_bytes * share;
+  sum.gradient_bytes += part.gradient_bytes * share;
   sum.reduce_grad += part.reduce_grad * share;
   // blocks run one after the other
   sum.working_bytes = std::max(sum.working_bytes, part.working_bytes);
@@ -170,6 +172,17 @@ Costs recut(const Costs& costs, const Partition& partition, const PipelineDevice
     for (const StageCost& stage : stages_of_blocks(costs.blocks, first))
       cut.stages.push_back(stage);
   return cut;
+}
+
+void scale_samples(Costs& costs, double by) {
+  const auto scale = [by](StageCost& c) {
+    for (double* part :
+         {&c.forward, &c.input_grad, &c.weight_grad, &c.recompute, &c.bytes_out,
+          &c.activation_bytes, &c.working_bytes, &c.curvature.factors, &c.curvature.saved_bytes})
+      *part *= by;
+  };
+  for (StageCost& c : costs.stages) scale(c);
+  for (BlockCost& b : costs.blocks) scale(b.cost);
 }
 
 namespace {

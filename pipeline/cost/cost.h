@@ -34,7 +34,8 @@ struct StageCost {
   double bytes_out = 0;
   /// Bytes kept from F to the end of the backward, for one micro-batch.
   double activation_bytes = 0;
-  double weight_bytes = 0;
+  double weight_bytes = 0;    ///< Weights, gradients and optimizer states.
+  double gradient_bytes = 0;  ///< Gradients that the copies of the stage sum. Read by the planner.
   /// Time of a step's sum of the stage's gradient over its copies, or of a group's mean of its
   /// weights. 0: Costs::allreduce.
   double reduce_grad = 0;
@@ -102,6 +103,10 @@ Costs recut(const Costs& costs, int stages);
 /// Returns the costs of the same model cut by a partition. Throws InvalidArgument if the costs have
 /// no blocks, and as cut_pipelines().
 Costs recut(const Costs& costs, const Partition& partition, const PipelineDevices& devices);
+
+/// Changes the costs to those of a micro-batch of `by` times as many samples, with times, messages,
+/// activations and working memory in proportion.
+void scale_samples(Costs& costs, double by);
 
 /// Returns the time of an instruction of this plan at speed 1, with the chunk rule and halves
 /// applied. Kinds other than compute, updates and K-FAC's computations take 0.

@@ -90,13 +90,6 @@ Fields fields(ChooseOptions& r) {
 
 namespace {
 
-void scale(StageCost& c, double by) {
-  for (double* part :
-       {&c.forward, &c.input_grad, &c.weight_grad, &c.recompute, &c.bytes_out, &c.activation_bytes,
-        &c.working_bytes, &c.curvature.factors, &c.curvature.saved_bytes})
-    *part *= by;
-}
-
 // Returns the costs as given. Unless the file is a CSV of blocks, --micro-batch-size only states
 // the number of samples that the costs are for.
 Costs costs_as_given(PlanOptions o) {
@@ -118,8 +111,7 @@ Costs costs_of_micros(const ChooseOptions& r, int micro_batches) {
   }
   const double by = static_cast<double>(samples) / std::max(1, o.costs.table.micro_batch_size);
   Costs costs = costs_as_given(o);
-  for (StageCost& c : costs.stages) scale(c, by);
-  for (BlockCost& b : costs.blocks) scale(b.cost, by);
+  scale_samples(costs, by);
   return costs;
 }
 
@@ -141,8 +133,7 @@ Costs costs_of_grid(const ChooseOptions& r, int stages, int samples) {
   } else {
     const double by = static_cast<double>(samples) / std::max(1, o.costs.table.micro_batch_size);
     costs = costs_as_given(o);
-    for (StageCost& c : costs.stages) scale(c, by);
-    for (BlockCost& b : costs.blocks) scale(b.cost, by);
+    scale_samples(costs, by);
     costs.allreduce *= static_cast<double>(costs.stages.size()) / stages;
     costs.per_worker = false;
     costs = recut(costs, stages);
