@@ -26,9 +26,12 @@ _TABLE = {
     "pipeline/compare": "base pipeline/ir pipeline/verify pipeline/cost",
     "pipeline/fill": "base pipeline/ir pipeline/cost pipeline/simulate",
     "pipeline/choose": "base pipeline/ir pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/plan",
+    "pipeline/planner": "base pipeline/ir pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/plan "
+                        "pipeline/choose",
     "pipeline/render": "base pipeline/ir pipeline/cost pipeline/simulate pipeline/groups",
     "pipeline/options": "base pipeline/groups pipeline/ir pipeline/verify pipeline/cost pipeline/simulate "
-                        "pipeline/lower pipeline/generate pipeline/plan pipeline/choose pipeline/render pipeline/fill",
+                        "pipeline/lower pipeline/generate pipeline/plan pipeline/choose pipeline/planner "
+                        "pipeline/render pipeline/fill",
     "ps/coordinator": "base net/keys pipeline/groups net/wire",
     "ps/server": "base ops net/keys net/wire",
     "ps/client": "base ops net/keys net/wire ps/server",

@@ -1,0 +1,100 @@
+// The planner: given the costs of a model's blocks, workers and a global batch, finds the plan with
+// the shortest step: method, stages, pipelines, micro-batch size, recompute, cut, and the worker at
+// each place. The simulator is the judge, and lower bounds certify how far the answer can be from
+// the optimum. `hetu plan` prints the result.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/progress_line.h"
+#include "pipeline/cost/cost.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/planner/cut_search.h"
+#include "pipeline/planner/machines.h"
+
+namespace hetu {
+
+/// The space to search.
+struct PlanRequest {
+  Machines machines;
+  int global_batch = 1;                ///< samples per step, over all pipelines; kept exactly
+  std::vector<int> micro_batch_sizes;  ///< to try, in samples
+  std::vector<std::string> methods;    ///< empty: all synchronous ones whose order is fixed
+  std::vector<int> stages;             ///< workers of a pipeline to try; empty: all
+  std::vector<int> pipelines;          ///< to try; empty: all
+  bool recompute = true;               ///< also try plans with recompute
+  SyncPlace sync = kSyncPlace;
+  /// The most instructions to simulate, which bounds the time of the search.
+  std::int64_t budget = 60'000'000;
+  ReportProgress progress;  ///< receives the number of configurations that are done; may be empty
+};
+
+/// Returns the costs with blocks for micro-batches of this many samples. May throw Config.
+using CostsOfSize = std::function<Costs(int micro_batch_size)>;
+
+/// Everything that a plan fixes except its cut and its workers.
+struct PlanConfiguration {
+  std::string method;
+  Sizes sizes;  ///< of one pipeline; costs and run are not set
+  int pipelines = 1;
+  int micro_batch_size = 1;
+};
+
+/// Returns a text such as "1f1b, 2 pipelines x 4 stages, 8 micro-batches of 4 samples".
+std::string to_text(const PlanConfiguration& configuration);
+
+/// What the search found out about a configuration.
+struct PlanVerdict {
+  PlanConfiguration configuration;
+  enum class Kind {
+    Searched,    ///< `step_time` is its best plan's
+    RuledOut,    ///< it can't be faster than `bound`, which is not below the best plan's time
+    DoesNotFit,  ///< no cut fits into the workers' memory
+    Unfinished,  ///< the budget ended the search; it can't be faster than `bound`
+    Refused      ///< the method has no such plan
+  } kind = Kind::Refused;
+  double step_time = 0, bound = 0;
+  std::string why;  ///< one line, if it was refused or doesn't fit
+};
+
+/// The chosen plan.
+struct PlanChoice {
+  PlanConfiguration configuration;
+  Assignment assignment;
+  FoundCut cut;
+  Costs costs;  ///< of its stages, on its workers
+  Schedule lowered;
+};
+
+/// The answer.
+struct PlanAnswer {
+  std::optional<PlanChoice> best;  ///< empty: nothing fits
+  /// No plan in the space is faster. Equal to the best plan's step time if it is proved optimal.
+  double bound = 0;
+  std::vector<PlanVerdict> verdicts;  ///< in the order of the search
+  std::int64_t simulations = 0;
+  std::string time_unit;
+
+  /// Returns the most by which the best plan's step is longer than the shortest possible, as a
+  /// share of the latter.
+  double gap() const { return best && bound > 0 ? best->cut.step_time / bound - 1 : 0; }
+};
+
+/// Searches the space. Throws InvalidArgument if the request is invalid or if no division of the
+/// global batch into equal micro-batches is in the space. Throws as `costs`.
+PlanAnswer find_plan(const PlanRequest& request, const CostsOfSize& costs);
+
+/// Returns the answer as text, with the reasons for the configurations that were not chosen.
+std::string to_text(const PlanAnswer& answer, const PlanRequest& request, std::size_t most);
+
+/// Returns the answer as one JSON object.
+std::string to_json(const PlanAnswer& answer, const PlanRequest& request);
+
+/// Returns the flags of a training script by which it runs the plan, as lines of `flag: value`, for
+/// `--config FILE`. The answer must have a plan.
+std::string to_flags(const PlanAnswer& answer, const PlanRequest& request);
+
+}  // namespace hetu

@@ -1,0 +1,262 @@
+// Reports of the planner: text, JSON, and the flags of a training script.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "pipeline/planner/planner.h"
+
+namespace hetu {
+namespace {
+
+using json = nlohmann::ordered_json;
+using Kind = PlanVerdict::Kind;
+
+constexpr double kMiB = 1 << 20;
+
+int last_block(const PlanChoice& c, std::size_t stage) {
+  const std::vector<int>& first = c.cut.first_block;
+  return (stage + 1 < first.size() ? first[stage + 1] : static_cast<int>(c.costs.blocks.size())) -
+         1;
+}
+
+std::vector<int> stages_at(const PlanChoice& c, int place) {
+  std::vector<int> stages;
+  for (const Placement& p : c.lowered.placements)
+    if (p.workers.at(0) == place) stages.push_back(p.model_stage);
+  std::sort(stages.begin(), stages.end());
+  return stages;
+}
+
+std::string blocks_at(const PlanChoice& c, int place) {
+  std::string text;
+  for (const int s : stages_at(c, place)) {
+    const int first = c.cut.first_block[s], last = last_block(c, s);
+    text += text.empty() ? "" : ", ";
+    text += first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+  }
+  return text;
+}
+
+std::string in_unit(double time, const std::string& unit) {
+  return unit.empty() ? fmt::format("{:.4g} units", time) : fmt::format("{:.2f} {}", time, unit);
+}
+
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::Searched:
+      return "searched";
+    case Kind::RuledOut:
+      return "ruled_out";
+    case Kind::DoesNotFit:
+      return "does_not_fit";
+    case Kind::Unfinished:
+      return "unfinished";
+    case Kind::Refused:
+      break;
+  }
+  return "refused";
+}
+
+// Orders verdicts by what a reader wants to know first: times, then bounds, then reasons.
+double rank_of(const PlanVerdict& v) {
+  if (v.step_time > 0) return v.step_time;
+  return v.kind == Kind::DoesNotFit ? 1e300 : v.kind == Kind::Refused ? 1e301 : v.bound * 1e6;
+}
+
+std::string fate_of(const PlanVerdict& v, double best, const std::string& unit) {
+  if (v.step_time > 0)
+    return fmt::format("{} (+{:.1f} %)", in_unit(v.step_time, unit),
+                       (v.step_time / best - 1) * 100);
+  switch (v.kind) {
+    case Kind::DoesNotFit:
+    case Kind::Refused:
+      return v.why;
+    case Kind::Unfinished:
+      return "not searched to the end; it can't be faster than " + in_unit(v.bound, unit);
+    default:
+      return "can't be faster than " + in_unit(v.bound, unit);
+  }
+}
+
+std::string certificate_of(const PlanAnswer& a) {
+  if (a.gap() <= 1e-9)
+    return fmt::format("proved: none of the {} configurations has a faster plan\n",
+                       a.verdicts.size());
+  return fmt::format("at most {:.1f} % above the optimum (no plan is faster than {})\n",
+                     a.gap() * 100, in_unit(a.bound, a.time_unit));
+}
+
+std::string table_of(const PlanChoice& c, const PlanRequest& r, const std::string& unit) {
+  std::string text = fmt::format("{:>8} {:>9} {:>10} {:>14} {:>12} {:>12}\n", "worker", "pipeline",
+                                 "blocks", "computes", "peak MiB", "limit MiB");
+  const int places = static_cast<int>(c.lowered.workers.size());
+  for (std::size_t place = 0; place < c.assignment.size(); ++place) {
+    const int worker = c.assignment[place], at = static_cast<int>(place) % places;
+    const double limit = r.machines.memory_bytes.empty() ? 0 : r.machines.memory_bytes[worker];
+    text += fmt::format(
+        "{:>8} {:>9} {:>10} {:>14} {:>12} {:>12}\n", worker, static_cast<int>(place) / places,
+        blocks_at(c, at), in_unit(c.cut.busy[place], unit),
+        c.cut.peak_bytes[place] > 0 ? fmt::format("{:.1f}", c.cut.peak_bytes[place] / kMiB) : "-",
+        limit > 0 ? fmt::format("{:.1f}", limit / kMiB) : "-");
+  }
+  return text;
+}
+
+// Returns the most telling verdict of each method, without the chosen configuration.
+std::vector<const PlanVerdict*> by_method(const PlanAnswer& answer) {
+  std::map<std::string, const PlanVerdict*> best;
+  std::vector<std::string> order;
+  for (const PlanVerdict& v : answer.verdicts) {
+    if (answer.best && to_text(v.configuration) == to_text(answer.best->configuration)) continue;
+    const PlanVerdict*& known = best[v.configuration.method];
+    if (known == nullptr) order.push_back(v.configuration.method);
+    if (known == nullptr || rank_of(v) < rank_of(*known)) known = &v;
+  }
+  std::vector<const PlanVerdict*> list;
+  for (const std::string& name : order) list.push_back(best[name]);
+  std::stable_sort(list.begin(), list.end(), [](const PlanVerdict* a, const PlanVerdict* b) {
+    return rank_of(*a) < rank_of(*b);
+  });
+  return list;
+}
+
+std::string host_of(const PlanRequest& r, int worker) {
+  return r.machines.hosts.empty() ? "" : r.machines.hosts[worker];
+}
+
+// Returns the devices of a plan in the form of --devices: rows of stages, separated by '/', of the
+// workers of each pipeline. Workers are counted within their host, without those that the plan
+// leaves out.
+std::string devices_of(const PlanChoice& c, const PlanRequest& r) {
+  const int places = static_cast<int>(c.lowered.workers.size());
+  std::vector<int> used = c.assignment;
+  std::sort(used.begin(), used.end());
+  bool ascending = r.machines.hosts.empty();
+  for (std::size_t i = 0; i < used.size(); ++i) ascending = ascending && used[i] == c.assignment[i];
+  if (ascending) return fmt::format("pipe_{}_{}", c.configuration.pipelines, places);
+  const auto device = [&](int worker) {
+    const std::string host = host_of(r, worker);
+    const auto index = std::count_if(used.begin(), used.end(), [&](int other) {
+      return other < worker && host_of(r, other) == host;
+    });
+    return fmt::format("{}{}gpu:{}", host, host.empty() ? "" : ":", index);
+  };
+  std::string text;
+  for (int place = 0; place < places; ++place) {
+    for (int p = 0; p < c.configuration.pipelines; ++p)
+      text += (p > 0 ? "," : place > 0 ? "/" : "") + device(c.assignment[p * places + place]);
+  }
+  return text;
+}
+
+// Returns the workers that a plan leaves out, as text.
+std::string left_out(const PlanChoice& c, const PlanRequest& r) {
+  std::string text;
+  for (int w = 0; w < r.machines.workers(); ++w)
+    if (std::find(c.assignment.begin(), c.assignment.end(), w) == c.assignment.end())
+      text += fmt::format("{}{}", text.empty() ? "" : ", ", w);
+  return text;
+}
+
+json configuration_json(const PlanConfiguration& c) {
+  json out = {{"method", c.method},
+              {"pipelines", c.pipelines},
+              {"stages", c.sizes.stages},
+              {"micro_batch_size", c.micro_batch_size},
+              {"micro_batches", c.sizes.micro_batches},
+              {"recompute", c.sizes.with_recompute}};
+  if (c.sizes.chunks > 1) out["chunks"] = c.sizes.chunks;
+  if (c.sizes.pairs > 1) out["pairs"] = c.sizes.pairs;
+  if (c.sizes.concat != "direct") out["concat"] = c.sizes.concat;
+  return out;
+}
+
+json choice_json(const PlanChoice& c) {
+  json out = configuration_json(c.configuration);
+  out["step_time"] = c.cut.step_time;
+  out["first_block"] = c.cut.first_block;
+  out["workers"] = c.assignment;
+  out["busy"] = c.cut.busy;
+  out["peak_bytes"] = c.cut.peak_bytes;
+  return out;
+}
+
+}  // namespace
+
+std::string to_text(const PlanAnswer& answer, const PlanRequest& request, std::size_t most) {
+  const std::string& unit = answer.time_unit;
+  std::string text;
+  double best = 0;
+  if (answer.best) {
+    const PlanChoice& c = *answer.best;
+    best = c.cut.step_time;
+    const double rate = request.global_batch * (unit == "ms" ? 1e3 : 1) / best;
+    text += fmt::format("plan: {}\n", to_text(c.configuration));
+    text += fmt::format("predicted step: {}, {:.4g} samples/{}\n", in_unit(best, unit), rate,
+                        unit == "ms" ? "s" : "unit");
+    text += certificate_of(answer) + table_of(c, request, unit);
+    if (const std::string unused = left_out(c, request); !unused.empty())
+      text += fmt::format("left out: workers {}\n", unused);
+    text += "other configurations, the best one of each method:\n";
+  } else {
+    text += "no plan fits the workers' memory; the closest of each method:\n";
+  }
+  const std::vector<const PlanVerdict*> list = by_method(answer);
+  for (std::size_t i = 0; i < std::min(most, list.size()); ++i)
+    text +=
+        fmt::format("  {}: {}\n", to_text(list[i]->configuration), fate_of(*list[i], best, unit));
+  if (list.size() > most)
+    text += fmt::format("  {} more methods; see --format json\n", list.size() - most);
+  return text;
+}
+
+std::string to_json(const PlanAnswer& answer, const PlanRequest& request) {
+  json out = {{"time_unit", answer.time_unit.empty() ? "unit" : answer.time_unit},
+              {"global_batch", request.global_batch},
+              {"simulations", answer.simulations},
+              {"bound", answer.bound},
+              {"gap", answer.gap()}};
+  out["plan"] = answer.best ? choice_json(*answer.best) : json(nullptr);
+  json& all = out["configurations"] = json::array();
+  for (const PlanVerdict& v : answer.verdicts) {
+    json row = configuration_json(v.configuration);
+    row["verdict"] = name_of(v.kind);
+    if (v.step_time > 0) row["step_time"] = v.step_time;
+    if (v.bound > 0) row["bound"] = v.bound;
+    if (!v.why.empty()) row["why"] = v.why;
+    all.push_back(std::move(row));
+  }
+  return out.dump(2) + "\n";
+}
+
+std::string to_flags(const PlanAnswer& answer, const PlanRequest& request) {
+  require(answer.best.has_value(), "no plan fits; there are no flags of a training");
+  const PlanChoice& c = *answer.best;
+  const Sizes& s = c.configuration.sizes;
+  std::string text = fmt::format(
+      "# Made by `hetu plan`: {}.\n# Predicted step: {}. Start it with `heturun -w {} … --config "
+      "FILE`.\n",
+      to_text(c.configuration), in_unit(c.cut.step_time, answer.time_unit), c.assignment.size());
+  const auto line = [&](const char* flag, const auto& value) {
+    text += fmt::format("{}: {}\n", flag, value);
+  };
+  if (const std::string unused = left_out(c, request); !unused.empty())
+    text += fmt::format("# Start no worker in the place of these of the machines: {}.\n", unused);
+  line("devices", devices_of(c, request));
+  line("pipeline", c.configuration.method);
+  line("batch-size", request.global_batch / c.configuration.pipelines);
+  line("micro-batches", s.micro_batches);
+  if (takes(*find_method(c.configuration.method), "chunks")) line("chunks", s.chunks);
+  if (s.pairs > 1) line("pairs", s.pairs);
+  if (s.concat != "direct") line("concat", s.concat);
+  if (s.with_recompute) line("with-recompute", "true");
+  std::string blocks;
+  for (std::size_t i = 0; i < c.cut.first_block.size(); ++i)
+    blocks +=
+        fmt::format("{}{}", blocks.empty() ? "" : ",", last_block(c, i) - c.cut.first_block[i] + 1);
+  line("partition", blocks);
+  return text;
+}
+
+}  // namespace hetu
