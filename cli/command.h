@@ -23,6 +23,7 @@ int verify_command(const Arguments& arguments);
 int simulate_command(const Arguments& arguments);
 int timeline_command(const Arguments& arguments);
 int choose_command(const Arguments& arguments);
+int plan_command(const Arguments& arguments);
 int compare_command(const Arguments& arguments);
 int fill_command(const Arguments& arguments);
 int data_check_command(const Arguments& arguments);

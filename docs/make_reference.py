@@ -17,10 +17,10 @@ from hetu import _hetu, options
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference.md"
 COMMANDS = [
-    "hetu", "hetu schedule", "hetu verify", "hetu simulate", "hetu rehearse", "hetu choose", "hetu timeline",
-    "hetu compare", "hetu fill", "hetu checkpoint", "hetu ps serve", "hetu ps status", "hetu data check",
-    "hetu data sample", "hetu data vocabulary", "hetu data prepare", "hetu profile-blocks", "hetu genschedule",
-    "hetu simulate-varuna", "hetu doctor", "hetu completion", "heturun",
+    "hetu", "hetu schedule", "hetu verify", "hetu simulate", "hetu rehearse", "hetu plan", "hetu choose",
+    "hetu timeline", "hetu compare", "hetu fill", "hetu checkpoint", "hetu ps serve", "hetu ps status", "hetu data check",
+    "hetu data sample", "hetu data vocabulary", "hetu data prepare", "hetu profile", "hetu profile-blocks",
+    "hetu genschedule", "hetu simulate-varuna", "hetu doctor", "hetu completion", "heturun",
     "train_bert.py", "main_bert.py", "main_bert_simple.py", "train_gpt.py", "train_resnet.py", "train_ctr.py",
 ]
 HEAD = """# Reference
@@ -33,6 +33,7 @@ the rows below are made from that table.
 """
 HOLDERS = {
     "plan": "Options of `hetu schedule`, `verify`, `simulate` and `rehearse`; keywords of `hetu.schedule`'s functions.",
+    "planner": "Options of `hetu plan`; keywords of `hetu.schedule.plan`.",
     "choose": "Options of `hetu choose`; keywords of `hetu.schedule.choose`.",
     "sizes": "Options of a plan that its method is generated from. A method takes only some of them.",
     "training": "Options of the training scripts; keywords of `hetu.Executor` (`batch_size` belongs to the data).",
@@ -107,9 +108,10 @@ placement of sums, and tied weights.
 
 ```json
 {"unit": "ms", "stages": [{"forward": 1, "input_grad": 1, "weight_grad": 1, "recompute": 1, "update": 0, "bytes_out": 0,
-  "activation_bytes": 0, "weight_bytes": 0, "reduce_grad": 0, "working_bytes": 0, "curvature": {"factors": 0,
-  "inversion": 0, "precondition": 0, "saved_bytes": 0, "factor_bytes": 0}}], "link": {"latency": 0, "bandwidth": 0,
-  "pairs": [{"from": 0, "to": 1, "latency": 0.2, "bandwidth": 1e6}]}, "allreduce": 0, "reduce_scalars": 0,
+  "activation_bytes": 0, "weight_bytes": 0, "gradient_bytes": 0, "reduce_grad": 0, "working_bytes": 0,
+  "curvature": {"factors": 0, "inversion": 0, "precondition": 0, "saved_bytes": 0, "factor_bytes": 0}}],
+  "link": {"latency": 0, "bandwidth": 0, "pairs": [{"from": 0, "to": 1, "latency": 0.2, "bandwidth": 1e6}]},
+  "allreduce": 0, "reduce_scalars": 0,
   "workers": [{"speed": 1, "memory_limit": 0}]}
 ```
 

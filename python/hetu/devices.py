@@ -221,7 +221,8 @@ def lay_out(pipelines: int, stages: int, hosts: Hosts, note: str = "") -> Layout
 def choose(choice: str, lists: Mapping[str, Sequence], hosts: Hosts) -> Layout:
     """Returns the layout of a job. Raises DeviceError.
 
-    choice: the name given by --devices or HETU_DEVICES, or "".
+    choice: the name given by --devices or HETU_DEVICES, or "". It may also be a list itself, such as
+    "gpu:0,gpu:2/gpu:1,gpu:3": rows (stages) separated by "/", each with the worker of each pipeline.
     lists: the device lists of the user's file, by name.
     A name pipe_<pipelines>_<stages> that the file lacks is applied to the started workers. Without a choice, the list
     my_device is used if its hosts are the started hosts. Otherwise the layout has as many stages as possible, up to 4.
@@ -230,12 +231,14 @@ def choose(choice: str, lists: Mapping[str, Sequence], hosts: Hosts) -> Layout:
     if choice:
         if choice in lists:
             return fit(choice, lists[choice], hosts)
+        if ":" in choice:
+            return fit("of --devices", [parse_devices(row) for row in choice.split("/")], hosts)
         named = NAME.fullmatch(choice)
         if named:
             return lay_out(int(named[1]), int(named[2]), hosts)
         known = ", ".join(sorted(lists)) or "none"
         raise DeviceError(f"--devices {choice}: no such list; the file defines {known}; "
-                          "pipe_<pipelines>_<stages> is also accepted")
+                          "pipe_<pipelines>_<stages> and rows of workers such as gpu:0/gpu:1 are also accepted")
     total, reason = sum(workers for _, workers in hosts), "no device list was chosen"
     if "my_device" in lists:
         wanted = sorted({d.host for row in rows_of_devices("my_device", lists["my_device"]) for d in row})

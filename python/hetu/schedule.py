@@ -37,7 +37,7 @@ Rows = Sequence[Sequence[str]]
 
 def _words(text: str) -> str:
     """Converts a message about options to Python's keywords, which are the fields of the tables."""
-    return in_keywords(text, keywords_of_flags("choose", "plan"), "`hetu schedule --help`")
+    return in_keywords(text, keywords_of_flags("choose", "plan", "planner"), "`hetu schedule --help`")
 
 
 def methods() -> list[dict[str, Any]]:
@@ -108,6 +108,15 @@ def choose(**options: Any) -> dict[str, Any]:
     ranking: dict[str, Any] = json.loads(_hetu.choose(
         options, lambda name, stages, micro_batches: text_of(own[name], stages, micro_batches)))
     return ranking
+
+
+@placed(_words)
+def plan(**options: Any) -> dict[str, Any]:
+    """Returns the JSON result of `hetu plan` with these options: `plan` (None if nothing fits the workers' memory), the
+    certified `bound` and `gap`, and the verdict of each of `configurations`. Options with several values, such as methods or
+    micro_batch_sizes, take sequences."""
+    answer: dict[str, Any] = json.loads(_hetu.plan(options))
+    return answer
 
 
 @placed(_words)

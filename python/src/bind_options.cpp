@@ -12,6 +12,7 @@
 #include "executor/job/job_options.h"
 #include "executor/stage/optimizer.h"
 #include "pipeline/options/choose_options.h"
+#include "pipeline/options/planner_options.h"
 #include "python/src/bindings.h"
 #include "python/src/set_fields.h"
 
@@ -49,6 +50,7 @@ struct Table {
 std::vector<Table> tables() {
   std::vector<Table> all = {{"plan", with_plan},
                             {"choose", with<ChooseOptions>},
+                            {"planner", with<PlannerOptions>},
                             {"sizes", with<Sizes>},
                             {"training", with<JobOptions>},
                             {"averaging", with<Averaging>},

@@ -7,6 +7,7 @@
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/torch_csv.h"
 #include "pipeline/options/choose_options.h"
+#include "pipeline/options/planner_options.h"
 #include "pipeline/options/figure.h"
 #include "python/src/bindings.h"
 #include "python/src/set_fields.h"
@@ -234,6 +235,15 @@ void bind_schedule(nb::module_& m) {
       nb::arg("options"), nb::arg("plan_function"),
       "Returns the JSON of `hetu choose` with these options. `plan_function` takes "
       "module:function, stages and micro_batches, and returns the text of a plan.");
+  m.def(
+      "plan",
+      [](const nb::dict& options) {
+        PlannerOptions o;
+        set_fields(fields(o), options);
+        o.format = "json";
+        return planning_of(o).formatted;
+      },
+      nb::arg("options"), "Returns the JSON of `hetu plan` with these options.");
   m.def("block_times", &block_times, nb::arg("path"),
         "Returns the times of a forward and a backward of each block of a model, from a file of "
         "costs or a trace.");

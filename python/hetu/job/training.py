@@ -71,7 +71,8 @@ def _add_optimizer(parser: Parser) -> None:
 def _add_pipeline(parser: Parser) -> None:
     group = parser.add_argument_group("pipelines and their plan")
     add = group.add_argument
-    add("--devices", default=None, help="a device list of device_list.py, or pipe_<pipelines>_<stages>")
+    add("--devices", default=None, help="a device list of device_list.py, pipe_<pipelines>_<stages>, or rows of "
+        "workers, one row per stage, such as gpu:0,gpu:2/gpu:1,gpu:3")
     add("--pipeline", default="pipedream", metavar="NAME|FILE|MODULE:FUNCTION",
         help="a method of `hetu schedule --help`, or dp; a plan's CSV or JSON file; a function of stages and micro_batches "
              "that returns rows of action strings; or choose: the fastest method by --costs (default %(default)s)")

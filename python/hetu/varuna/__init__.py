@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from hetu.compat import varuna
 
 if TYPE_CHECKING:
-    from hetu.compat.varuna import CutPoint, Profiler, Varuna, get_this_rank_config_varuna, get_varuna_config
+    from hetu.compat.varuna import AutoConfig, CutPoint, Profiler, Varuna, get_this_rank_config_varuna, get_varuna_config
 
 
 def __getattr__(name: str) -> Any:
     return getattr(varuna, name)
 
 
-__all__ = ["CutPoint", "Profiler", "Varuna", "get_this_rank_config_varuna", "get_varuna_config"]
+__all__ = ["AutoConfig", "CutPoint", "Profiler", "Varuna", "get_this_rank_config_varuna", "get_varuna_config"]

@@ -144,6 +144,13 @@ class Choose(unittest.TestCase):
         mine = {"pipe_1_2": [[gpu(1)], [gpu(0)]]}
         self.assertEqual(choose("pipe_1_2", mine, [("localhost", 2)]).worker_of, ((1, 0),))
 
+    def test_rows_of_workers(self):
+        self.assertEqual(choose("gpu:1/gpu:0", {}, [("localhost", 2)]).worker_of, ((1, 0),))
+        layout = choose("a:gpu:0,b:gpu:0/a:gpu:1,b:gpu:1", {}, [("a", 2), ("b", 2)])
+        self.assertEqual((layout.pipelines, layout.stages, layout.worker_of), (2, 2, ((0, 1), (2, 3))))
+        with self.assertRaisesRegex(DeviceError, "device list of --devices, row 1, entry 0: c:gpu:0 is on a host"):
+            choose("a:gpu:0/c:gpu:0", {}, [("a", 2)])
+
     def test_wrong_choices(self):
         with self.assertRaisesRegex(DeviceError, r"pipe_2_2: 2 pipelines x 2 stages need 4 workers, 3 started "
                                                  r"\(localhost with 3 workers\); start that many, e\.g\. heturun -w 4"):

@@ -1,5 +1,6 @@
 """Varuna's interface on top of `hetu.torch`: CutPoint, Varuna, Profiler, and the two functions that read a
-stage_to_rank_map. Classes that wrap modules need PyTorch, and are imported on first use. The two commands don't need it.
+stage_to_rank_map. Classes that wrap modules need PyTorch, and are imported on first use. AutoConfig and the two commands
+don't need it.
 
     from hetu.varuna import CutPoint, Varuna
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from hetu.compat.varuna.auto_config import AutoConfig
 from hetu.compat.varuna.placement import get_this_rank_config_varuna, get_varuna_config
 
 if TYPE_CHECKING:
@@ -30,4 +32,4 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(_OF_TORCH[name]), name)
 
 
-__all__ = ["CutPoint", "Profiler", "Varuna", "get_this_rank_config_varuna", "get_varuna_config"]
+__all__ = ["AutoConfig", "CutPoint", "Profiler", "Varuna", "get_this_rank_config_varuna", "get_varuna_config"]

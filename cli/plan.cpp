@@ -1,0 +1,49 @@
+// `hetu plan`: the fastest plan for given machines, with a certificate.
+
+#include "base/error.h"
+#include "base/progress_line.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "pipeline/options/output_format.h"
+#include "pipeline/options/planner_options.h"
+
+namespace hetu::cli {
+namespace {
+
+std::string help() {
+  PlannerOptions unused;
+  return "usage: hetu plan --costs FILE --workers W --global-batch S [options]\n"
+         "       hetu plan --costs FILE --machines FILE --global-batch S [options]\n" +
+         wrapped(
+             "Finds the plan with the shortest step: method, stages, pipelines, micro-batch size, "
+             "recompute, the cut of the model's blocks into stages, and the worker at each place. "
+             "It keeps the global batch exactly and every worker within its memory. The simulator "
+             "judges the plans, and lower bounds prove how far the answer can be from the optimum."
+             "\n\n"
+             "With -o PLAN.yml it writes the flags of a training script: start the plan with "
+             "`heturun -w W python3 SCRIPT … --config PLAN.yml`.") +
+         "\n"
+         "Options:\n" +
+         help_text(options_of(fields(unused)));
+}
+
+}  // namespace
+
+int plan_command(const Arguments& arguments) {
+  if (wants_help(arguments)) return put(help(), ""), 0;
+  PlannerOptions o;
+  const std::vector<std::string> rest = parse_options(arguments, options_of(fields(o)));
+  require(rest.empty(), "takes options only, got '{}'", rest.empty() ? "" : rest[0]);
+  o.format = output_format(o.format, o.plan.output,
+                           {{"text", {".txt"}}, {"json", {".json"}}, {"flags", {".yml", ".yaml"}}});
+  const ProgressLine progress("hetu plan", "configurations");
+  o.request.progress = progress;
+  const Planning planning = planning_of(o);
+  progress.close();
+  put(planning.formatted, o.plan.output);
+  // A file of flags says little to a reader.
+  if (o.format == "flags" && !o.plan.output.empty()) put(planning.text, "");
+  return planning.fits ? 0 : 1;
+}
+
+}  // namespace hetu::cli

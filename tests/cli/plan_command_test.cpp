@@ -1,0 +1,116 @@
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_hetu.h"
+
+namespace hetu {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+// A profile of six blocks, in ms and bytes.
+std::string profile() {
+  json sizes;
+  for (const int size : {1, 2}) {
+    json blocks = json::array();
+    for (int b = 0; b < 6; ++b)
+      blocks.push_back({{"forward", 1.0 * size + 0.2},
+                        {"input_grad", 1.0 * size + 0.2},
+                        {"weight_grad", 1.0 * size + 0.2},
+                        {"recompute", 1.0 * size + 0.2},
+                        {"bytes_out", 1000 * size},
+                        {"activation_bytes", 1'000'000 * size},
+                        {"weight_bytes", 4'000'000},
+                        {"gradient_bytes", 1'000'000}});
+    sizes[std::to_string(size)] = {{"stages", json::array({json::object()})},
+                                   {"blocks", blocks},
+                                   {"link", {{"latency", 0.01}, {"bandwidth", 1e6}}}};
+  }
+  return json{{"micro_batch_sizes", sizes}}.dump();
+}
+
+TEST(PlanCommand, ChoosesProvesAndWritesFlags) {
+  file("profile.json", profile());
+  const Outcome o = hetu("plan --costs profile.json --workers 4 --global-batch 16 -o plan.yml");
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(StartsWith("plan: "), HasSubstr("proved: none of the "),
+                           HasSubstr("other configurations, the best one of each method:\n")));
+  const std::string flags = read_text(folder() / "plan.yml");
+  EXPECT_THAT(flags, AllOf(HasSubstr("\ndevices: pipe_"), HasSubstr("\npipeline: "),
+                           HasSubstr("\nbatch-size: "), HasSubstr("\nmicro-batches: "),
+                           HasSubstr("\npartition: ")));
+  const Outcome found =
+      hetu("plan --costs profile.json --workers 4 --global-batch 16 --format json");
+  ASSERT_EQ(found.status, 0) << found.err;
+  const json answer = json::parse(found.out);
+  EXPECT_EQ(answer["gap"], 0.0);
+  // 16 samples, 6 blocks: 3 * 1.1 ms of work per sample and block at micro-batches of 2
+  const double least = 16 * 6 * 3 * 1.1 / 4;
+  EXPECT_GE(answer["plan"]["step_time"].get<double>(), least);
+  EXPECT_LE(answer["plan"]["step_time"].get<double>(), 1.5 * least);
+}
+
+TEST(PlanCommand, KeepsToTheMemoryOfUnequalWorkers) {
+  file("profile.json", profile());
+  file("machines.json", R"({"workers": [{"host": "a", "speed": 1, "memory_limit": 3e7},
+    {"host": "b", "speed": 0.5, "memory_limit": 1.5e7}, {"host": "b", "speed": 0.5, "memory_limit": 1.5e7}],
+    "link": {"latency": 0.5, "bandwidth": 1e5}, "link_in_host": {"latency": 0.01}})");
+  const Outcome o =
+      hetu("plan --costs profile.json --machines machines.json --global-batch 8 --format json");
+  ASSERT_EQ(o.status, 0) << o.err;
+  const json plan = json::parse(o.out)["plan"];
+  const std::vector<double> limits = {3e7, 1.5e7, 1.5e7};
+  for (std::size_t i = 0; i < plan["workers"].size(); ++i)
+    EXPECT_LE(plan["peak_bytes"][i].get<double>(), limits[plan["workers"][i].get<int>()]);
+  const Outcome flags =
+      hetu("plan --costs profile.json --machines machines.json --global-batch 8 --format flags");
+  EXPECT_THAT(flags.out, HasSubstr("gpu:0"));
+  const Outcome tight =
+      hetu("plan --costs profile.json --workers 2 --memory-limit 1MiB --global-batch 8");
+  EXPECT_EQ(tight.status, 1);
+  EXPECT_THAT(tight.out,
+              AllOf(StartsWith("no plan fits the workers' memory"), HasSubstr("would need")));
+}
+
+TEST(PlanCommand, SaysWhatIsMissingOrWrong) {
+  file("profile.json", profile());
+  file("costs.json", R"({"stages": [{}, {}]})");
+  const std::string base = "plan --costs profile.json --workers 2 ";
+  const auto refused = [](const std::string& arguments, const std::string& says) {
+    const Outcome o = hetu(arguments);
+    EXPECT_EQ(o.status, 2) << arguments;
+    EXPECT_THAT(o.err, HasSubstr(says)) << arguments;
+    EXPECT_THAT(o.err.substr(0, o.err.size() - 1), Not(HasSubstr("\n"))) << arguments;
+  };
+  refused("plan --workers 2 --global-batch 4", "needs --costs FILE");
+  refused("plan --costs profile.json --global-batch 4", "needs the workers");
+  refused(base + "--global-batch 4 --micro-batch-sizes 3", "micro-batches of 3 samples were not");
+  refused(base + "--global-batch 5 --micro-batch-sizes 2", "the nearest batch that can is 4");
+  refused(base + "--global-batch 4 --methods pipedream", "flush after each step");
+  refused(base + "--global-batch 4 --methods chimaera", "chimera");
+  refused(base + "--global-batch 4 --memory-limit 3", "must be in bytes");
+  refused(base + "--global-batch 4 --bandwidth -1", "--bandwidth");
+  refused(base + "--global-batch 4 --blocks 3", "counts the blocks of a CSV");
+  refused("plan --costs costs.json --workers 2 --global-batch 4 --memory-limit 1GiB",
+          "need costs with activation_bytes");
+  file("wrong.json", R"({"micro_batch_sizes": {"two": {"stages": [{}]}}})");
+  refused("plan --costs wrong.json --workers 2 --global-batch 4", "numbers of samples");
+  file("bare.json", R"({"micro_batch_sizes": {"2": {"stages": [{}]}}})");
+  refused("plan --costs bare.json --workers 2 --global-batch 4", "no 'blocks'");
+  file("machines.json", R"({"workers": [{"sped": 1}]})");
+  refused("plan --costs profile.json --machines machines.json --global-batch 4", "'sped'");
+  file("machines.json", R"({"workers": []})");
+  refused("plan --costs profile.json --machines machines.json --global-batch 4", "'workers'");
+  const Outcome scaled = hetu("plan --costs costs.json --workers 2 --global-batch 4");
+  EXPECT_EQ(scaled.status, 0) << scaled.err;
+  EXPECT_THAT(scaled.out, AllOf(HasSubstr("note: costs are for micro-batches of 1"),
+                                HasSubstr("note: messages and sums of gradients take no time")));
+}
+
+}  // namespace
+}  // namespace hetu
