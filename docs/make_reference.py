@@ -108,7 +108,8 @@ placement of sums, and tied weights.
 
 ```json
 {"unit": "ms", "stages": [{"forward": 1, "input_grad": 1, "weight_grad": 1, "recompute": 1, "update": 0, "bytes_out": 0,
-  "activation_bytes": 0, "weight_bytes": 0, "gradient_bytes": 0, "reduce_grad": 0, "working_bytes": 0,
+  "activation_bytes": 0, "weight_bytes": 0, "gradient_bytes": 0, "feed_bytes": 0,
+  "reduce_grad": 0, "working_bytes": 0,
   "curvature": {"factors": 0, "inversion": 0, "precondition": 0, "saved_bytes": 0, "factor_bytes": 0}}],
   "link": {"latency": 0, "bandwidth": 0, "pairs": [{"from": 0, "to": 1, "latency": 0.2, "bandwidth": 1e6}]},
   "allreduce": 0, "reduce_scalars": 0,

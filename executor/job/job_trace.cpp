@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "executor/job/precision.h"
+#include "executor/job/stage_memory.h"
 #include "executor/job/sum_speed.h"
 #include "net/transport/gather.h"
 #include "net/transport/tag_kinds.h"
@@ -25,7 +26,8 @@ void JobTrace::end_run(int steps) {
 void JobTrace::write(const std::string& path, comm::Transport& transport, comm::Reducer& reducer,
                      bool speaks, const std::string& tables) {
   const Trace mine{recorder_.events(transport.worker(), origin_ns_),
-                   fmt::format(R"({{"blocks":{},"tables":{}}})", blocks_.json(), tables)};
+                   fmt::format(R"({{"blocks":{},"tables":{},"memory":{}}})", blocks_.json(), tables,
+                               memory_json(plan_.memory))};
   recorder_.clear();
   // Collective: workers that don't write call it as well.
   const double sum_ms = sum_ms_per_byte(transport, reducer);
@@ -52,9 +54,11 @@ void JobTrace::write(const std::string& path, comm::Transport& transport, comm::
   const JobOptions& job = plan_.options;
   const std::int64_t state_bytes =
       optimizer_states(plan_.optimizer.kind) * dtype_bytes(parse_state_dtype(job.state_dtype));
-  const ModelBlocks model{
+  ModelBlocks model{
       block_costs(plan_.graph, blocks, {job.batch_size / job.micro_batches, state_bytes, sum_ms}),
       job.first_block, job.cuts};
+  if (!model.blocks.empty() && job.cuts.empty())
+    correct_memory(model.blocks, job.first_block, workers);
   Trace both = with_prediction(std::move(all), runs, model);
   add_tables(both, workers);
   if (ablation_of(job.payload).any()) label(both, job.payload);

@@ -72,6 +72,7 @@ StageCost sum_of(const std::vector<BlockCost>& blocks, std::size_t first, std::s
     sum.activation_bytes += c.activation_bytes;
     sum.weight_bytes += c.weight_bytes;
     sum.gradient_bytes += c.gradient_bytes;
+    sum.feed_bytes += c.feed_bytes;
     sum.reduce_grad += c.reduce_grad;
   }
   return sum;
@@ -92,6 +93,7 @@ void fill_stage(StageCost& stage, const StageCost& sum, double bytes_out, bool s
   stage.activation_bytes = sum.activation_bytes;
   stage.weight_bytes = sum.weight_bytes;
   stage.gradient_bytes = sum.gradient_bytes;
+  stage.feed_bytes = sum.feed_bytes;
 }
 
 // Scales the times of a block so that the blocks of a stage add up to the stage's time, including

@@ -147,6 +147,8 @@ std::vector<BlockCost> block_costs(const Graph& graph, const std::vector<std::st
       for (const ValueId v : graph.nodes[n].outputs)
         if (alone.in_backward(v)) c.activation_bytes += bytes_of(graph, v, sizes.micro_batch);
     }
+    for (const ValueId v : alone.read_sources("placeholder"))
+      c.feed_bytes += bytes_of(graph, v, sizes.micro_batch);
     if (b + 1 == graph.blocks) continue;
     // A cut behind the block has the values that cross it.
     const std::vector<int> halves = {0, b + 1};

@@ -30,6 +30,7 @@ void check_stage(const StageCost& c) {
   check_number(c.activation_bytes, "activation bytes");
   check_number(c.weight_bytes, "weight bytes");
   check_number(c.gradient_bytes, "gradient bytes");
+  check_number(c.feed_bytes, "field bytes");
   check_number(c.reduce_grad, "time of a gradient sum");
   check_number(c.working_bytes, "working bytes");
   check_number(c.curvature.factors, "time of curvature factors");
@@ -78,6 +79,7 @@ void add(StageCost& sum, const StageCost& part, double share) {
   sum.activation_bytes += part.activation_bytes * share;
   sum.weight_bytes += part.weight_bytes * share;
   sum.gradient_bytes += part.gradient_bytes * share;
+  sum.feed_bytes += part.feed_bytes * share;
   sum.reduce_grad += part.reduce_grad * share;
   // blocks run one after the other
   sum.working_bytes = std::max(sum.working_bytes, part.working_bytes);
@@ -176,9 +178,9 @@ Costs recut(const Costs& costs, const Partition& partition, const PipelineDevice
 
 void scale_samples(Costs& costs, double by) {
   const auto scale = [by](StageCost& c) {
-    for (double* part :
-         {&c.forward, &c.input_grad, &c.weight_grad, &c.recompute, &c.bytes_out,
-          &c.activation_bytes, &c.working_bytes, &c.curvature.factors, &c.curvature.saved_bytes})
+    for (double* part : {&c.forward, &c.input_grad, &c.weight_grad, &c.recompute, &c.bytes_out,
+                         &c.activation_bytes, &c.feed_bytes, &c.working_bytes, &c.curvature.factors,
+                         &c.curvature.saved_bytes})
       *part *= by;
   };
   for (StageCost& c : costs.stages) scale(c);

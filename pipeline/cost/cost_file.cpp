@@ -83,10 +83,10 @@ CurvatureCost curvature_from(const json& k, double ms, const std::string& at) {
 }
 
 StageCost stage_from(const json& s, double ms, const std::string& at, bool block = false) {
-  std::vector<const char*> known = {"forward",          "input_grad",    "weight_grad",
-                                    "recompute",        "update",        "bytes_out",
-                                    "activation_bytes", "weight_bytes",  "gradient_bytes",
-                                    "reduce_grad",      "working_bytes", "curvature"};
+  std::vector<const char*> known = {
+      "forward",     "input_grad",       "weight_grad",  "recompute",      "update",
+      "bytes_out",   "activation_bytes", "weight_bytes", "gradient_bytes", "feed_bytes",
+      "reduce_grad", "working_bytes",    "curvature"};
   if (block) known.push_back("weight");
   check_keys(s, known, at);
   StageCost c;
@@ -99,6 +99,7 @@ StageCost stage_from(const json& s, double ms, const std::string& at, bool block
   c.activation_bytes = number(s, "activation_bytes", 0, at);
   c.weight_bytes = number(s, "weight_bytes", 0, at);
   c.gradient_bytes = number(s, "gradient_bytes", 0, at);
+  c.feed_bytes = number(s, "feed_bytes", 0, at);
   c.reduce_grad = number(s, "reduce_grad", 0, at) * ms;
   c.working_bytes = number(s, "working_bytes", 0, at);
   if (s.contains("curvature")) c.curvature = curvature_from(s["curvature"], ms, at + ": curvature");
@@ -229,6 +230,7 @@ void add_metadata(const json& metadata, const std::string& origin, bool split, C
     costs.stages[s].activation_bytes = given.stages[s].activation_bytes;
     costs.stages[s].weight_bytes = given.stages[s].weight_bytes;
     costs.stages[s].gradient_bytes = given.stages[s].gradient_bytes;
+    costs.stages[s].feed_bytes = given.stages[s].feed_bytes;
     costs.stages[s].working_bytes = given.stages[s].working_bytes;
     if (costs.stages[s].curvature == CurvatureCost())
       costs.stages[s].curvature = given.stages[s].curvature;

@@ -17,6 +17,7 @@ nlohmann::ordered_json stage_json(const StageCost& c, double chunk) {
                                 {"activation_bytes", c.activation_bytes},
                                 {"weight_bytes", c.weight_bytes},
                                 {"gradient_bytes", c.gradient_bytes},
+                                {"feed_bytes", c.feed_bytes},
                                 {"reduce_grad", c.reduce_grad}};
   if (c.working_bytes > 0) out["working_bytes"] = c.working_bytes;
   const CurvatureCost& k = c.curvature;

@@ -1,6 +1,7 @@
 #include "pipeline/planner/bound.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -107,12 +108,20 @@ PlanShape::PlanShape(const Schedule& plan)
     return false;
   });
   for (std::size_t w = 0; w < plan.workers.size(); ++w) {
-    std::vector<double> held(copies.size(), 0);
+    std::vector<double> held(copies.size(), 0), live(copies.size(), 0), split(copies.size(), 0);
+    const double backward = half_ ? 0.5 : 1;
     std::vector<Kept>& moments = moments_.emplace_back();
     for (const Instr& i : unroll(plan.workers[w])) {
       if (!is_compute(i.kind)) continue;
       Copy& copy = copies[i.stage];
       ++copy.counts[static_cast<int>(i.kind)];
+      const bool ends = i.kind == Kind::Backward || i.kind == Kind::WeightGrad;
+      live[i.stage] += i.kind == Kind::Forward ? 1 : ends ? -backward : 0;
+      split[i.stage] += i.kind == Kind::InputGrad    ? backward
+                        : i.kind == Kind::WeightGrad ? -backward
+                                                     : 0;
+      copy.live = std::max(copy.live, static_cast<int>(std::ceil(live[i.stage])));
+      copy.held = std::max(copy.held, static_cast<int>(std::ceil(split[i.stage])));
       const double more = freed_or_kept(i.kind, half_, again[i.stage] != 0);
       held[i.stage] += more;
       copy.kept = std::max(copy.kept, held[i.stage]);

@@ -45,6 +45,8 @@ class PlanShape {
     int stage = 0, replica = 0;
     std::array<int, 5> counts = {};  ///< of F, B, I, W and R, by Kind
     double kept = 0;                 ///< most micro-batches whose activations it keeps
+    int live = 0;                    ///< most micro-batches between F and the end of their backward
+    int held = 0;                    ///< most micro-batches between I and W
   };
   /// Micro-batches that each copy of a worker, in the order of on(), keeps at one time.
   using Kept = std::vector<double>;

@@ -13,6 +13,9 @@ namespace {
 // Bounds are sums in another order than the simulator's.
 constexpr double kRounding = 1e-9;
 constexpr std::size_t kMostOpen = 200000;
+// Messages in flight to a neighbour. A run takes as many as its plan needs to go on without
+// waiting, which depends on the cut.
+constexpr int kSendSlots = 3;
 
 struct Node {
   double bound = 0;
@@ -88,6 +91,23 @@ class Search {
     return p_.costs.memory_limit.empty() ? 0 : p_.costs.memory_limit[place];
   }
 
+  // Returns the bytes of a worker that the simulator doesn't count: the working memory of its
+  // stages, the fields of a step, and the slots of their messages, as the stage compiler places
+  // them.
+  double other_bytes(const Costs& costs, std::size_t place) const {
+    double bytes = 0;
+    const auto worker = static_cast<int>(place) % p_.shape.workers();
+    for (const PlanShape::Copy& copy : p_.shape.on(worker)) {
+      const StageCost& stage = costs.stages[copy.stage];
+      const bool last = copy.stage + 1 == p_.shape.stages();
+      const double in = copy.stage > 0 ? costs.stages[copy.stage - 1].bytes_out : 0;
+      const double out = last ? 0 : stage.bytes_out;
+      bytes += stage.working_bytes + stage.feed_bytes * p_.lowered.micro_batches +
+               in * (copy.live + 1 + kSendSlots) + out * (copy.held + 1 + kSendSlots);
+    }
+    return bytes;
+  }
+
   void note_excess(double needed, int place) {
     LeastExcess& e = result_.excess;
     const double most = limit(place);
@@ -125,11 +145,7 @@ class Search {
     FoundCut found{first, s.step_time, {}, {}};
     bool fits = true;
     for (std::size_t place = 0; place < s.workers.size(); ++place) {
-      double working = 0;
-      // Each stage of a worker has its own.
-      for (const int id : s.workers[place].stages)
-        working += costs.stages[p_.lowered.placements[id].model_stage].working_bytes;
-      found.peak_bytes.push_back(s.workers[place].peak_bytes + working);
+      found.peak_bytes.push_back(s.workers[place].peak_bytes + other_bytes(costs, place));
       found.busy.push_back(s.workers[place].busy);
       const double most = limit(static_cast<int>(place));
       if (most > 0 && found.peak_bytes.back() > most) {

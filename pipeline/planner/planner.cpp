@@ -183,6 +183,7 @@ class Planner {
   void collect_one(const Method& m, Sizes sizes, bool recompute, int pipelines, int size) {
     sizes.with_recompute = recompute;
     if (!is_legal(m, sizes)) return;
+    if (sizes.concat == "halving" && size < 2) return;  // a sample has no halves
     const Sizing::OfSize& costs = sizing_.of(size);
     const int stages = sizes.stages * sizes.chunks;
     if (stages > costs.sums.blocks()) return;
