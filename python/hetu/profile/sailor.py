@@ -53,7 +53,7 @@ def ring_s(files: Published, machines: Sequence[Gpus], gpu_bytes: float) -> floa
     """Returns the time in which the machines sum `gpu_bytes` per GPU around a ring. The slowest link sets the pace. The
     GPUs of a machine share its link."""
     copies = len(machines)
-    if copies < 2:
+    if copies < 2 or gpu_bytes <= 0:
         return 0
     piece = gpu_bytes / copies
     speed = min(files.link(here, machines[(n + 1) % copies]).at(piece) for n, here in enumerate(machines))

@@ -93,7 +93,7 @@ class Bandwidth:
     where: str
 
     def at(self, message_bytes: float) -> float:
-        """Returns bytes per second of all GPUs together, for messages of this size per GPU."""
+        """Returns bytes per second of all GPUs together, for messages of this size per GPU, above 0."""
         x = math.log2(message_bytes / 1e6)
         speed = 0.0
         for coefficient in self.coefficients:
