@@ -117,16 +117,16 @@ def _operation(event: dict[str, Any], stage_of: dict[tuple[Any, Any], int],
     if (pipeline, event.get("tid")) not in stage_of:
         raise ValueError(f"{at}: thread {event.get('tid')!r} of process {pipeline!r} has no name 'PP rank N, …', so its "
                          "stage is unknown")
-    numbers = {name: event.get(name) for name in ("ts", "dur")}
-    whole = {name: args.get(name) if isinstance(args, dict) else None for name in ("step", "seq_id")}
+    numbers: dict[str, Any] = {name: event.get(name) for name in ("ts", "dur")}
+    whole: dict[str, Any] = {name: args.get(name) if isinstance(args, dict) else None for name in ("step", "seq_id")}
     for name, value in (numbers | whole | {"pid": pipeline}).items():
         wrong = not isinstance(value, (int, float) if name in numbers else int) or isinstance(value, bool)
-        if wrong or not math.isfinite(value) or value < 0:  # type: ignore[arg-type]
+        if wrong or not math.isfinite(value) or value < 0:
             expected = "a number of microseconds" if name in numbers else "an integer"
             raise ValueError(f"{at}: {name} of {kind} is {value!r}; expected {expected} of at least 0")
     stage = stage_of[pipeline, event.get("tid")]
-    return ((whole["step"], pipeline, stage, kind),  # type: ignore[return-value]
-            Operation(whole["seq_id"], numbers["ts"] / 1e3, numbers["dur"] / 1e3))  # type: ignore[operator, arg-type]
+    return ((whole["step"], pipeline, stage, kind),
+            Operation(whole["seq_id"], numbers["ts"] / 1e3, numbers["dur"] / 1e3))
 
 
 def _check(job: Job, path: Path) -> None:
