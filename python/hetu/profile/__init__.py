@@ -1,1 +1,1 @@
-"""Measurements of this machine."""
+"""Measurements of this machine, and readers of measurements that others published."""
