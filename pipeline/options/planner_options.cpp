@@ -1,11 +1,13 @@
 #include "pipeline/options/planner_options.h"
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
 #include "base/text_file.h"
+#include "pipeline/choose/pipedream_graph.h"
 #include "pipeline/cost/block_table.h"
 #include "pipeline/cost/profile_file.h"
 
@@ -200,6 +202,19 @@ Fields fields(PlannerOptions& o) {
        {.name = "no_recompute",
         .value = &o.no_recompute,
         .doc = "leave out plans that recompute activations"},
+       {.name = "planner",
+        .value = &o.planner,
+        .argument = "NAME",
+        .doc =
+            "search, or pipedream: PipeDream's planner for --costs GRAPH.txt of its profiler, by "
+            "its own cost model (one micro-batch at a time, stages with copies)",
+        .choices = {"search", "pipedream"}},
+       {.name = "levels",
+        .value = &o.levels,
+        .argument = "LIST",
+        .doc = "with --planner pipedream: COUNT:BANDWIDTH of each level of machines, the innermost "
+               "first, in bytes per second, such as 4:1.2e10,2:1.25e9",
+        .otherwise = ""},
        {.name = "budget",
         .value = &o.budget_millions,
         .argument = "N",
@@ -291,7 +306,40 @@ PlanAnswer answer_of(PlannerOptions& o, std::vector<std::string>& notes) {
   return find_plan(r, [&](int size) { return source.of(size); });
 }
 
+namespace {
+
+MachineLevel level_of(const std::string& text, double memory_bytes) {
+  MachineLevel level;
+  level.memory_bytes = memory_bytes;
+  const std::size_t colon = text.find(':');
+  const auto number = [&](const std::string& part, auto& value) {
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    return error == std::errc() && end == part.data() + part.size();
+  };
+  require(colon != std::string::npos && number(text.substr(0, colon), level.count) &&
+              number(text.substr(colon + 1), level.bandwidth),
+          "--levels '{}': expected COUNT:BANDWIDTH, such as 4:1e9", text);
+  return level;
+}
+
+Planning pipedream_of(const PlannerOptions& o) {
+  require(!o.plan.costs.costs.empty(), "--planner pipedream needs --costs GRAPH.txt");
+  require(!o.levels.empty(), "--planner pipedream needs --levels, such as 4:1e9");
+  require(o.format != "flags", "--planner pipedream has no flags of a training; use text or json");
+  PipeDreamOptions options;
+  for (const std::string& text : o.levels)
+    options.levels.push_back(level_of(text, o.plan.sizes.memory_bytes));
+  Planning p{true, plan_pipedream_file(o.plan.costs.costs, options, false), {}};
+  p.formatted =
+      o.format == "json" ? plan_pipedream_file(o.plan.costs.costs, options, true) : p.text;
+  return p;
+}
+
+}  // namespace
+
 Planning planning_of(PlannerOptions& o) {
+  if (o.planner == "pipedream") return pipedream_of(o);
+  require(o.levels.empty(), "--levels needs --planner pipedream");
   std::vector<std::string> notes;
   const PlanAnswer answer = answer_of(o, notes);
   Planning p{

@@ -18,7 +18,9 @@ struct PlannerOptions {
   int workers = 0;            ///< 0: as many as the machines, the speeds or the costs name
   int blocks = 0;             ///< of the model, for a CSV of one block; 0: the costs name blocks
   bool no_recompute = false;
-  double budget_millions = 60;   ///< most instructions to simulate, in millions
+  std::string planner = "search";   ///< or pipedream
+  std::vector<std::string> levels;  ///< for pipedream: COUNT:BANDWIDTH, the innermost level first
+  double budget_millions = 60;      ///< most instructions to simulate, in millions
   int top = 12;
   std::string format = {};  ///< text, json or flags; "": text
 };

@@ -77,6 +77,26 @@ TEST(PlanCommand, KeepsToTheMemoryOfUnequalWorkers) {
               AllOf(StartsWith("no plan fits the workers' memory"), HasSubstr("would need")));
 }
 
+TEST(PlanCommand, PlansAsPipeDream) {
+  file(
+      "graph.txt",
+      "node1 -- Input -- forward_compute_time=0.0, backward_compute_time=0.0, activation_size=0.0, "
+      "parameter_size=0.000\n"
+      "node2 -- A -- forward_compute_time=10.0, backward_compute_time=20.0, "
+      "activation_size=1000.0, parameter_size=1000.000\n"
+      "node3 -- B -- forward_compute_time=10.0, backward_compute_time=20.0, "
+      "activation_size=1000.0, parameter_size=1000000000.000\n"
+      "\tnode1 -- node2\n\tnode2 -- node3\n");
+  const std::string base = "plan --planner pipedream --costs graph.txt ";
+  const Outcome o = hetu(base + "--levels 2:1e9");
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("1-1"));  // copies of B would exchange a gigabyte
+  EXPECT_EQ(hetu(base + "--levels 2:1e9 --format json").out.front(), '{');
+  EXPECT_THAT(hetu(base + "--levels 2").err, HasSubstr("expected COUNT:BANDWIDTH"));
+  EXPECT_THAT(hetu(base).err, HasSubstr("needs --levels"));
+  EXPECT_THAT(hetu("plan --levels 2:1e9").err, HasSubstr("needs --planner pipedream"));
+}
+
 TEST(PlanCommand, SaysWhatIsMissingOrWrong) {
   file("profile.json", profile());
   file("costs.json", R"({"stages": [{}, {}]})");

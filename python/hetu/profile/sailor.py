@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hetu import _hetu, files, one_line_errors, schedule
+from hetu import files, one_line_errors, schedule
 from hetu.command_parser import CommandParser
 from hetu.profile.sailor_files import FLOAT_BYTES, Gpus, Plan, Published
 

@@ -111,7 +111,9 @@ def _stages(events: list[Any]) -> dict[tuple[Any, Any], int]:
 
 def _operation(event: dict[str, Any], stage_of: dict[tuple[Any, Any], int],
                at: str) -> tuple[tuple[int, int, int, str], Operation]:
-    kind, pipeline, args = event.get("name"), event.get("pid"), event.get("args")
+    kind: Any = event.get("name")
+    pipeline: Any = event.get("pid")
+    args = event.get("args")
     if kind not in KINDS:
         raise ValueError(f"{at}: unknown operation {kind!r}; known operations: {', '.join(KINDS)}")
     if (pipeline, event.get("tid")) not in stage_of:
