@@ -14,10 +14,10 @@ namespace hetu {
 /// products read), saved (per micro-batch), scratch (working memory).
 std::string memory_json(const WorkerMemory& memory);
 
-/// Corrects the blocks by the stages that hold them, as memory_json() in the metadata of all workers'
-/// traces gives them: packed weights are shared out by the blocks' weights, activations are scaled
-/// to what a stage saves, and the working memory of a block is that of its stage. `first_block` is
-/// the first block of each stage. Stages without an entry stay as they are.
+/// Corrects the blocks by the stages that hold them, as memory_json() in the metadata of all
+/// workers' traces gives them: packed weights are shared out by the blocks' weights, activations
+/// are scaled to what a stage saves, and the working memory of a block is that of its stage.
+/// `first_block` is the first block of each stage. Stages without an entry stay as they are.
 void correct_memory(std::vector<BlockCost>& blocks, const std::vector<int>& first_block,
                     const std::vector<Trace>& workers);
 

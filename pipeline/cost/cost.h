@@ -36,8 +36,8 @@ struct StageCost {
   double activation_bytes = 0;
   double weight_bytes = 0;    ///< Weights, gradients and optimizer states.
   double gradient_bytes = 0;  ///< Gradients that the copies of the stage sum. Read by the planner.
-  /// Fields of one micro-batch that the stage reads. A worker keeps those of the whole step. Read by
-  /// the planner.
+  /// Fields of one micro-batch that the stage reads. A worker keeps those of the whole step. Read
+  /// by the planner.
   double feed_bytes = 0;
   /// Time of a step's sum of the stage's gradient over its copies, or of a group's mean of its
   /// weights. 0: Costs::allreduce.

@@ -113,9 +113,9 @@ class StepBound {
     // times up to a stage, with messages; of the input gradients alone if backwards are split
     double forward = 0, backward = 0;
   };
-  // What a stage adds to the bounds: the longest work on one of its workers, and the shortest time
-  // that a micro-batch takes through it, before and after that work. `path_…` leave out the weight
-  // gradients, which can wait until the end.
+  // The contribution of a stage to the bounds: the longest work on one of its workers, and the
+  // shortest time that a micro-batch takes through it, before and after that work. `path_…` leave
+  // out the weight gradients, which can wait until the end.
   struct Passing {
     double work = 0, through = 0, path_work = 0, path_through = 0;
     LeastExcess

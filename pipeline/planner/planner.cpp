@@ -71,7 +71,7 @@ class Sizing {
   std::map<int, std::unique_ptr<OfSize>> known_;
 };
 
-// What a search over the cuts of a configuration needs.
+// Inputs of a search over the cuts of a configuration.
 struct Prepared {
   Schedule compute, lowered;
   PlanShape shape;
@@ -374,7 +374,7 @@ class Planner {
     best.costs = cut_costs(problem, bound_of(problem), best.cut.first_block);
     best.costs = placed(best.costs, r_.machines, best.assignment);
     best.lowered = lowered_of(p->compute, best.configuration.pipelines);
-    // Of pipelines that are alike, only two were simulated.
+    // Only two of the pipelines that are alike were simulated.
     const std::size_t places = best.assignment.size(), simulated = best.cut.busy.size();
     for (std::size_t i = simulated; i < places; ++i) {
       best.cut.busy.push_back(best.cut.busy[i - simulated]);

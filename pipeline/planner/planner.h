@@ -46,7 +46,7 @@ struct PlanConfiguration {
 /// Returns a text such as "1f1b, 2 pipelines x 4 stages, 8 micro-batches of 4 samples".
 std::string to_text(const PlanConfiguration& configuration);
 
-/// What the search found out about a configuration.
+/// Result of the search for a configuration.
 struct PlanVerdict {
   PlanConfiguration configuration;
   enum class Kind {
