@@ -7,6 +7,7 @@ from train_cases import ROOT
 PAGE = ROOT / "docs" / "coming-from.md"
 # Maps each method of Checks to the first cells of its rows. Several rows can share a method.
 CHECKS = {
+    "auto_config": ["`AutoConfig(…).get_min()`"],  # its rules: tests/python/compat/auto_config_test.py
     "configures": ["`cp cmake/config.example.cmake cmake/config.cmake`", "`mkdir build && cd build && cmake ..`",
                    "`make -j`"],
     "exports": ["`source hetu.exp`", "`import hetu`"],

@@ -98,6 +98,17 @@ class Checks(TrainCase):
         self.assertEqual(done.returncode, 0, f"{words}\n{done.stdout}{done.stderr}")
         return done
 
+    def test_auto_config(self):
+        entry = {"fwd": 100, "bwd": 200, "copy": 1, "max_memory": 1000, "acts_size": 40}
+        for name, value in (("compute-profile-0", {"1": entry}), ("compute-profile-1", {"1": entry}),
+                            ("comm-profile", {"10": {"send": 5, "long_send": 9}}),
+                            ("allred-profile", {"1": [0, 30], "2": [0, 30]})):
+            (self.folder / name).write_text(json.dumps(value))
+        done = self.run_words(sys.executable, "-c", "from hetu.varuna import AutoConfig; "
+                              "print(AutoConfig(2, 2, 4, '.').get_min())", cwd=self.folder)
+        self.assertIn("2 stages x 1 replicas, micro-batches of 1", done.stdout)
+        self.assertIn("Choice(stages=1, micro_batch_size=1", done.stdout)
+
     def test_partial_reduce(self):
         model = self.folder / "untied.json"
         model.write_text(json.dumps({**SIZES, "tie_word_embeddings": False}))
