@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
 #include "pipeline/planner/planner.h"
@@ -59,9 +60,11 @@ const char* name_of(Kind kind) {
 }
 
 // Orders verdicts by what a reader wants to know first: times, then bounds, then reasons.
-double rank_of(const PlanVerdict& v) {
-  if (v.step_time > 0) return v.step_time;
-  return v.kind == Kind::DoesNotFit ? 1e300 : v.kind == Kind::Refused ? 1e301 : v.bound * 1e6;
+std::pair<int, double> rank_of(const PlanVerdict& v) {
+  if (v.step_time > 0) return {0, v.step_time};
+  if (v.kind == Kind::DoesNotFit) return {2, 0};
+  if (v.kind == Kind::Refused) return {3, 0};
+  return {1, v.bound};
 }
 
 std::string fate_of(const PlanVerdict& v, double best, const std::string& unit) {
