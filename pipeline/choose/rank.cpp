@@ -54,16 +54,6 @@ Costs of_stages(Costs costs, int workers, int model_stages) {
   return recut(costs, model_stages);
 }
 
-// A plan with recompute would look too fast if recompute took no time.
-bool guess_recompute(Costs& costs) {
-  const bool known = std::any_of(costs.stages.begin(), costs.stages.end(),
-                                 [](const StageCost& c) { return c.recompute > 0; });
-  if (known) return false;
-  for (StageCost& c : costs.stages) c.recompute = c.forward;
-  for (BlockCost& b : costs.blocks) b.cost.recompute = b.cost.forward;
-  return true;
-}
-
 double byte_limit(const RankOptions& o, const Costs& costs, std::size_t worker) {
   const double all = o.limit_bytes;
   const std::vector<double>& of = costs.memory_limit;
@@ -199,6 +189,17 @@ class Ranker {
 };
 
 }  // namespace
+
+bool guess_recompute(Costs& costs) {
+  const bool known = std::any_of(costs.stages.begin(), costs.stages.end(),
+                                 [](const StageCost& c) { return c.recompute > 0; }) ||
+                     std::any_of(costs.blocks.begin(), costs.blocks.end(),
+                                 [](const BlockCost& b) { return b.cost.recompute > 0; });
+  if (known) return false;
+  for (StageCost& c : costs.stages) c.recompute = c.forward;
+  for (BlockCost& b : costs.blocks) b.cost.recompute = b.cost.forward;
+  return true;
+}
 
 Ranking rank_methods(const RankOptions& options, const CostsOfMicros& costs) {
   require(!options.micro_batches.empty(), "no number of micro-batches to try");

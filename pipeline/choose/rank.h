@@ -67,6 +67,10 @@ struct Ranking {
   std::vector<NotRanked> refused;
 };
 
+/// Gives recompute the time of a forward if no stage or block has a time for it, because a plan
+/// with recompute would otherwise look too fast. Returns true if it did.
+bool guess_recompute(Costs& costs);
+
 /// Simulates every method with each M and V, with and without recompute. Chimera also runs with
 /// each number of pairs and each concatenation. Costs of a single stage apply to all P stages. They
 /// are redistributed (`recut`) if a method has several stages per worker. Throws InvalidArgument if

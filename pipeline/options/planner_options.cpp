@@ -125,7 +125,6 @@ Machines machines_of(const PlannerOptions& o, const Costs& costs) {
     require(o.workers == 0 || o.workers == m.workers(), "--workers {}, but {} speeds were given",
             o.workers, m.workers());
     if (m.memory_bytes.size() == 1) m.memory_bytes.assign(m.speed.size(), m.memory_bytes[0]);
-    if (m.memory_bytes.size() != m.speed.size()) m.memory_bytes.clear();
   }
   if (o.plan.has("latency")) m.link.latency = o.plan.costs.latency;
   if (o.plan.has("bandwidth")) m.link.bandwidth = o.plan.costs.bandwidth;
@@ -344,6 +343,8 @@ Planning planning_of(PlannerOptions& o) {
   const PlanAnswer answer = answer_of(o, notes);
   Planning p{
       answer.best.has_value(), to_text(answer, o.request, static_cast<std::size_t>(o.top)), {}};
+  if (answer.recompute_guessed && !o.no_recompute)
+    notes.emplace_back("the costs have no time of recompute; a forward's time is used");
   for (const std::string& note : notes) p.text += "note: " + note + "\n";
   p.formatted = o.format == "json"    ? to_json(answer, o.request)
                 : o.format == "flags" ? to_flags(answer, o.request)

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "pipeline/choose/rank.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/plan/proved_plan.h"
 
@@ -55,6 +56,7 @@ class Sizing {
     require(!costs.blocks.empty(),
             "a plan needs the costs of the model's blocks; give --costs FILE with 'blocks', such "
             "as a profile or the trace of a run");
+    guessed_ = guess_recompute(costs) || guessed_;
     costs.per_worker = false;
     costs.cuts.clear();
     costs.stages.assign(1, StageCost());
@@ -66,8 +68,11 @@ class Sizing {
     return *known;
   }
 
+  bool guessed() const { return guessed_; }
+
  private:
   const CostsOfSize& costs_;
+  bool guessed_ = false;  // costs have no time of recompute
   std::map<int, std::unique_ptr<OfSize>> known_;
 };
 
@@ -344,14 +349,16 @@ class Planner {
 
   void search(Candidate& c, const Prepared& p) {
     double bound = kNever;
+    bool complete = p.assignments.all;
     for (const Assignment& a : p.assignments.list) {
       const CutProblem problem = problem_of(c.configuration, p, a);
       CutSearch found = search_cuts(problem, bound_of(problem), standing(), budget_);
       bound = std::min(bound, found.bound);
+      complete = complete && found.complete;
       take(c, a, std::move(found));
     }
     if (p.assignments.all) c.bound = std::max(c.bound, bound);
-    c.searched = p.assignments.all;
+    c.searched = complete;
   }
 
   // ---- the answer ----
@@ -364,6 +371,7 @@ class Planner {
     }
     if (answer_.bound == kNever) answer_.bound = 0;
     answer_.simulations = budget_.simulations;
+    answer_.recompute_guessed = sizing_.guessed();
     if (!answer_.best) return;
     PlanChoice& best = *answer_.best;
     const Sizing::OfSize& of = sizing_.of(best.configuration.micro_batch_size);
@@ -429,6 +437,12 @@ std::string to_text(const PlanConfiguration& c) {
   return fmt::format("{}, {} x {}, {} micro-batch{} of {}{}", text, many(c.pipelines, "pipeline"),
                      many(s.stages, "stage"), s.micro_batches, s.micro_batches == 1 ? "" : "es",
                      many(c.micro_batch_size, "sample"), s.with_recompute ? ", recompute" : "");
+}
+
+bool PlanAnswer::unfinished() const {
+  return !best && std::any_of(verdicts.begin(), verdicts.end(), [](const PlanVerdict& v) {
+    return v.kind == PlanVerdict::Kind::Unfinished;
+  });
 }
 
 PlanAnswer find_plan(const PlanRequest& request, const CostsOfSize& costs) {

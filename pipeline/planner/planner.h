@@ -77,6 +77,9 @@ struct PlanAnswer {
   std::vector<PlanVerdict> verdicts;  ///< in the order of the search
   std::int64_t simulations = 0;
   std::string time_unit;
+  bool recompute_guessed = false;  ///< the costs have no time of recompute: a forward is used
+  /// True if the search ended without a plan before it had tried everything.
+  bool unfinished() const;
 
   /// Returns the most by which the best plan's step is longer than the shortest possible, as a
   /// share of the latter.

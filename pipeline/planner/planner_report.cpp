@@ -203,7 +203,10 @@ std::string to_text(const PlanAnswer& answer, const PlanRequest& request, std::s
       text += fmt::format("left out: workers {}\n", unused);
     text += "other configurations, the best one of each method:\n";
   } else {
-    text += "no plan fits the workers' memory; the closest of each method:\n";
+    text +=
+        answer.unfinished()
+            ? "no plan was found before the search ended; raise --budget, or restrict the space:\n"
+            : "no plan fits the workers' memory; the closest of each method:\n";
   }
   const std::vector<const PlanVerdict*> list = by_method(answer);
   for (std::size_t i = 0; i < std::min(most, list.size()); ++i)
@@ -234,7 +237,8 @@ std::string to_json(const PlanAnswer& answer, const PlanRequest& request) {
 }
 
 std::string to_flags(const PlanAnswer& answer, const PlanRequest& request) {
-  require(answer.best.has_value(), "no plan fits; there are no flags of a training");
+  require(answer.best.has_value(), "{}; there are no flags of a training",
+          answer.unfinished() ? "no plan was found before the search ended" : "no plan fits");
   const PlanChoice& c = *answer.best;
   const Sizes& s = c.configuration.sizes;
   std::string text = fmt::format(

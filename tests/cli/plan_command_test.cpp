@@ -126,6 +126,9 @@ TEST(PlanCommand, SaysWhatIsMissingOrWrong) {
   refused("plan --costs profile.json --machines machines.json --global-batch 4", "'sped'");
   file("machines.json", R"({"workers": []})");
   refused("plan --costs profile.json --machines machines.json --global-batch 4", "'workers'");
+  file("limits.json", R"({"stages": [{"weight_bytes": 1}, {}],
+                          "workers": [{"memory_limit": 100}, {"memory_limit": 100}]})");
+  refused("plan --costs limits.json --speed 1,1,1 --global-batch 4", "memory limits of 2 workers");
   const Outcome scaled = hetu("plan --costs costs.json --workers 2 --global-batch 4");
   EXPECT_EQ(scaled.status, 0) << scaled.err;
   EXPECT_THAT(scaled.out, AllOf(HasSubstr("note: costs are for micro-batches of 1"),

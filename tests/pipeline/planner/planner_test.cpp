@@ -293,7 +293,10 @@ void expect_optimal(int cases, unsigned seed) {
     hurried.budget = draw.whole(1, 3000);
     const PlanAnswer some = find_plan(hurried, c.costs);
     ASSERT_LE(some.bound, best * (1 + 1e-9)) << "case " << seed + i;
-    if (some.best) {
+    if (!some.best) {
+      ASSERT_TRUE(some.unfinished()) << "case " << seed + i;
+      ASSERT_THAT(to_text(some, hurried, 3), HasSubstr("before the search ended"));
+    } else {
       ASSERT_GE(some.best->cut.step_time, best * (1 - 1e-9));
     }
   }
@@ -380,6 +383,28 @@ TEST(Assignments, DifferByClassesAndNotByTheOrderOfPipelines) {
   m.speed = {1, 1, 1};
   m.pairs = {{0, 1, 1, 0}, {1, 0, 1, 0}};
   EXPECT_EQ(classes_of(m), (std::vector<int>{0, 0, 1}));
+}
+
+// Recompute isn't free if the costs have no time for it.
+TEST(Planner, GivesRecomputeTheTimeOfAForward) {
+  Draw draw(11);
+  Case c;
+  c.one = drawn_blocks(draw, 4);
+  c.request.machines.speed = {1, 1};
+  c.request.global_batch = 4;
+  c.request.micro_batch_sizes = {1};
+  c.request.stages = {2};
+  c.request.methods = {"1f1b"};
+  for (BlockCost& b : c.one.blocks) b.cost.recompute = b.cost.forward;
+  const PlanAnswer told = find_plan(c.request, c.costs);
+  for (BlockCost& b : c.one.blocks) b.cost.recompute = 0;
+  const PlanAnswer guessed = find_plan(c.request, c.costs);
+  EXPECT_FALSE(told.recompute_guessed);
+  EXPECT_TRUE(guessed.recompute_guessed);
+  EXPECT_EQ(told.best->configuration.sizes.with_recompute, false);
+  EXPECT_EQ(to_text(guessed.best->configuration), to_text(told.best->configuration));
+  for (std::size_t i = 0; i < told.verdicts.size(); ++i)
+    EXPECT_DOUBLE_EQ(guessed.verdicts[i].bound, told.verdicts[i].bound);
 }
 
 TEST(Planner, SaysWhyNothingFitsAndWhichBatchWould) {
