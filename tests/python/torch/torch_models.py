@@ -38,7 +38,7 @@ def _t5(layers=2, drop=0.0):
     from transformers import T5Config, T5ForConditionalGeneration
 
     return T5ForConditionalGeneration(T5Config(vocab_size=WORDS, d_model=32, d_kv=16, d_ff=48, num_layers=layers,
-                                               num_heads=2, dropout_rate=drop))
+                                               num_heads=2, dropout_rate=drop, use_cache=False))
 
 
 def _vit(layers=3, drop=0.0):
