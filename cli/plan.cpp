@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "pipeline/options/output_format.h"
-#include "pipeline/options/planner_options.h"
+#include "pipeline/options/planning.h"
 
 namespace hetu::cli {
 namespace {
@@ -21,7 +21,8 @@ std::string help() {
              "judges the plans, and lower bounds prove how far the answer can be from the optimum."
              "\n\n"
              "With -o PLAN.yml it writes the flags of a training script: start the plan with "
-             "`heturun -w W python3 SCRIPT … --config PLAN.yml`.") +
+             "`heturun -w W python3 SCRIPT … --config PLAN.yml`. With --explain or -o PLAN.html it "
+             "says where the time of a step goes and what other machines would bring.") +
          "\n"
          "Options:\n" +
          help_text(options_of(fields(unused)));
@@ -35,14 +36,23 @@ int plan_command(const Arguments& arguments) {
   const std::vector<std::string> rest = parse_options(arguments, options_of(fields(o)));
   require(rest.empty(), "takes options only, got '{}'", rest.empty() ? "" : rest[0]);
   o.format = output_format(o.format, o.plan.output,
-                           {{"text", {".txt"}}, {"json", {".json"}}, {"flags", {".yml", ".yaml"}}});
+                           {{"text", {".txt"}},
+                            {"json", {".json"}},
+                            {"html", {".html", ".htm"}},
+                            {"flags", {".yml", ".yaml"}}});
   const ProgressLine progress("hetu plan", "configurations");
   o.request.progress = progress;
   const Planning planning = planning_of(o);
   progress.close();
-  put(planning.formatted, o.plan.output);
-  // A file of flags says little to a reader.
-  if (o.format == "flags" && !o.plan.output.empty()) put(planning.text, "");
+  // Flags and a page say little on a terminal, so the text comes with them, also if there is no
+  // plan.
+  const bool other = o.format == "flags" || o.format == "html";
+  if (!other || planning.fits) put(planning.formatted, o.plan.output);
+  if (other && (!o.plan.output.empty() || !planning.fits)) put(planning.text, "");
+  if (other && !planning.fits)
+    put(fmt::format("{} is not written\n",
+                    o.plan.output.empty() ? "the " + o.format : o.plan.output),
+        "");
   return planning.fits ? 0 : 1;
 }
 

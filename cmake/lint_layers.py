@@ -27,7 +27,7 @@ _TABLE = {
     "pipeline/fill": "base pipeline/ir pipeline/cost pipeline/simulate",
     "pipeline/choose": "base pipeline/ir pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/plan",
     "pipeline/planner": "base pipeline/ir pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/plan "
-                        "pipeline/choose",
+                        "pipeline/choose pipeline/render",
     "pipeline/render": "base pipeline/ir pipeline/cost pipeline/simulate pipeline/groups",
     "pipeline/options": "base pipeline/groups pipeline/ir pipeline/verify pipeline/cost pipeline/simulate "
                         "pipeline/lower pipeline/generate pipeline/plan pipeline/choose pipeline/planner "

@@ -1,5 +1,4 @@
-// Options of the planner, shared by `hetu plan` and hetu.schedule.plan, and the functions that
-// evaluate them.
+// Options of the planner, shared by `hetu plan` and hetu.schedule.plan.
 #pragma once
 #include <string>
 #include <vector>
@@ -22,29 +21,11 @@ struct PlannerOptions {
   std::vector<std::string> levels;  ///< for pipedream: COUNT:BANDWIDTH, the innermost level first
   double budget_millions = 60;      ///< most instructions to simulate, in millions
   int top = 12;
-  std::string format = {};  ///< text, json or flags; "": text
+  std::string format = {};  ///< text, json, html or flags; "": text
+  bool explain = false;     ///< also why: times, links and other machines
 };
 
 /// Returns the options, in the order of --help.
 Fields fields(PlannerOptions& o);
-
-/// Reads machines from JSON: {"unit": …, "workers": [{"speed": …, "memory_limit": …, "host": …},
-/// …], "link": {…}, "link_in_host": {…}}. `link` is that of a cost file, with `pairs`.
-/// `link_in_host` holds for workers of the same host. Throws Config.
-Machines parse_machines(const std::string& text, const std::string& origin);
-
-/// Completes the request by the options, and searches. Adds to `notes` what was assumed, one line
-/// each. Throws InvalidArgument, Config, Io.
-PlanAnswer answer_of(PlannerOptions& o, std::vector<std::string>& notes);
-
-/// An answer in the format `o.format`, and as text.
-struct Planning {
-  bool fits = false;  ///< true if there is a plan
-  std::string text, formatted;
-};
-
-/// Searches, and formats the answer. Throws as answer_of(), and InvalidArgument if `o.format` is
-/// flags and there is no plan.
-Planning planning_of(PlannerOptions& o);
 
 }  // namespace hetu

@@ -11,6 +11,7 @@
 #include "pipeline/choose/rank.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/plan/proved_plan.h"
+#include "pipeline/planner/space.h"
 
 namespace hetu {
 namespace {
@@ -102,101 +103,20 @@ class Planner {
   }
 
  private:
-  // ---- the space ----
-
-  static bool wanted(const std::vector<int>& list, int value) {
-    return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
-  }
-
-  bool wanted(const Method& m) const {
-    if (r_.methods.empty()) return !m.by_costs && !takes(m, "steps");
-    return std::any_of(r_.methods.begin(), r_.methods.end(),
-                       [&](const std::string& name) { return find_method(name) == &m; });
-  }
-
-  // Adds the configurations of all grids, methods and sizes that keep the global batch.
   void collect() {
-    for (const std::string& name : r_.methods) {
-      if (find_method(name) == nullptr) generate(name, {});  // throws, with the known names
-      require(!takes(*find_method(name), "steps"),
-              "--methods {}: the planner plans methods with a flush after each step; this one has "
-              "none",
-              name);
-    }
-    require(!r_.micro_batch_sizes.empty(), "no micro-batch size to try");
-    const int workers = r_.machines.workers();
-    bool divides = false;
-    for (int stages = 1; stages <= workers; ++stages) {
-      if (!wanted(r_.stages, stages)) continue;
-      for (int pipelines = 1; pipelines * stages <= workers; ++pipelines) {
-        if (!wanted(r_.pipelines, pipelines)) continue;
-        for (const int size : r_.micro_batch_sizes) {
-          const std::int64_t samples = std::int64_t{pipelines} * size;
-          if (r_.global_batch % samples != 0) continue;
-          divides = true;
-          collect_methods(stages, pipelines, size, static_cast<int>(r_.global_batch / samples));
-        }
-      }
-    }
-    require(divides, "{}", no_division());
+    const auto blocks = [&](int size) { return sizing_.of(size).sums.blocks(); };
+    for (const PlanConfiguration& one : planner_space(r_, blocks)) collect_one(one);
   }
 
-  std::string no_division() const {
-    std::string sizes;
-    for (const int s : r_.micro_batch_sizes)
-      sizes += (sizes.empty() ? "" : ", ") + std::to_string(s);
-    const int least = *std::min_element(r_.micro_batch_sizes.begin(), r_.micro_batch_sizes.end());
-    const int pipelines =
-        r_.pipelines.empty() ? 1 : *std::min_element(r_.pipelines.begin(), r_.pipelines.end());
-    const int unit = least * pipelines;
-    const int below = r_.global_batch / unit * unit;
-    return fmt::format(
-        "a global batch of {} samples can't be divided into equal micro-batches of {} samples{}; "
-        "the nearest batch that can is {}",
-        r_.global_batch, sizes, pipelines > 1 ? fmt::format(" for {} pipelines", pipelines) : "",
-        below > 0 ? below : unit);
-  }
-
-  void collect_methods(int stages, int pipelines, int size, int micro_batches) {
-    for (const Method& m : methods()) {
-      if (!wanted(m)) continue;
-      std::vector<Sizes> variants;
-      Sizes base;
-      base.stages = stages;
-      base.chunks = m.chunks;
-      base.micro_batches = micro_batches;
-      variants.push_back(base);
-      if (takes(m, "concat")) {
-        for (const char* concat : {"doubling", "halving"}) {
-          // Without a second round of micro-batches, doubling is the same as direct.
-          if (std::string(concat) == "doubling" && micro_batches <= stages) continue;
-          variants.push_back(base);
-          variants.back().concat = concat;
-        }
-      }
-      for (int pairs = 2; takes(m, "pairs") && pairs <= stages / 2; ++pairs) {
-        if (stages / 2 % pairs != 0) continue;
-        variants.push_back(base);
-        variants.back().pairs = pairs;
-      }
-      for (const Sizes& v : variants)
-        for (const bool recompute : {false, true})
-          if (!recompute || r_.recompute) collect_one(m, v, recompute, pipelines, size);
-    }
-  }
-
-  void collect_one(const Method& m, Sizes sizes, bool recompute, int pipelines, int size) {
-    sizes.with_recompute = recompute;
-    if (!is_legal(m, sizes)) return;
-    if (sizes.concat == "halving" && size < 2) return;  // a sample has no halves
-    const Sizing::OfSize& costs = sizing_.of(size);
-    const int stages = sizes.stages * sizes.chunks;
-    if (stages > costs.sums.blocks()) return;
-    if (recompute && stages == 1) return;  // the last stage recomputes nothing
+  // Bounds and guesses the step time of a configuration by its work alone.
+  void collect_one(const PlanConfiguration& one) {
+    const Sizing::OfSize& costs = sizing_.of(one.micro_batch_size);
+    const Sizes& sizes = one.sizes;
+    const Method& m = *find_method(one.method);
     Candidate c;
-    c.configuration = {m.name, sizes, pipelines, size};
+    c.configuration = one;
     const double busy =
-        costs.work * sizes.micro_batches / most_speed(r_.machines, pipelines, sizes.stages);
+        costs.work * sizes.micro_batches / most_speed(r_.machines, one.pipelines, sizes.stages);
     // A micro-batch's way through the model and back, on the fastest worker.
     const double back = costs.input_grad * (sizes.concat == "halving" ? 0.5 : 1);
     const double way = (costs.forward + back) /
@@ -205,7 +125,7 @@ class Planner {
     // A guess that orders the first tries: with the idle time of the fill and the drain.
     const double ramp = (sizes.stages - 1.0) / (sizes.micro_batches * sizes.chunks);
     c.guess = busy * (1 + (m.chunks > 1 || takes(m, "pairs") ? ramp / 2 : ramp)) *
-              (recompute ? 1.25 : 1.0);
+              (sizes.with_recompute ? 1.25 : 1.0);
     candidates_.push_back(std::move(c));
   }
 
@@ -424,20 +344,6 @@ class Planner {
 };
 
 }  // namespace
-
-std::string to_text(const PlanConfiguration& c) {
-  const Sizes& s = c.sizes;
-  std::string text = c.method;
-  if (s.chunks > 1) text += fmt::format(" with {} chunks", s.chunks);
-  if (s.pairs > 1) text += fmt::format(" with {} pairs", s.pairs);
-  if (s.concat != "direct") text += " with " + s.concat;
-  const auto many = [](int n, const char* what) {
-    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-  };
-  return fmt::format("{}, {} x {}, {} micro-batch{} of {}{}", text, many(c.pipelines, "pipeline"),
-                     many(s.stages, "stage"), s.micro_batches, s.micro_batches == 1 ? "" : "es",
-                     many(c.micro_batch_size, "sample"), s.with_recompute ? ", recompute" : "");
-}
 
 bool PlanAnswer::unfinished() const {
   return !best && std::any_of(verdicts.begin(), verdicts.end(), [](const PlanVerdict& v) {

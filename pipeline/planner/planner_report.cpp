@@ -5,15 +5,14 @@
 #include <utility>
 
 #include "base/error.h"
-#include "pipeline/planner/planner.h"
+#include "pipeline/planner/explain.h"
+#include "pipeline/planner/report_parts.h"
 
 namespace hetu {
 namespace {
 
 using json = nlohmann::ordered_json;
-using Kind = PlanVerdict::Kind;
-
-constexpr double kMiB = 1 << 20;
+using Outcome = PlanVerdict::Kind;
 
 int last_block(const PlanChoice& c, std::size_t stage) {
   const std::vector<int>& first = c.cut.first_block;
@@ -29,31 +28,17 @@ std::vector<int> stages_at(const PlanChoice& c, int place) {
   return stages;
 }
 
-std::string blocks_at(const PlanChoice& c, int place) {
-  std::string text;
-  for (const int s : stages_at(c, place)) {
-    const int first = c.cut.first_block[s], last = last_block(c, s);
-    text += text.empty() ? "" : ", ";
-    text += first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
-  }
-  return text;
-}
-
-std::string in_unit(double time, const std::string& unit) {
-  return unit.empty() ? fmt::format("{:.4g} units", time) : fmt::format("{:.2f} {}", time, unit);
-}
-
-const char* name_of(Kind kind) {
+const char* name_of(Outcome kind) {
   switch (kind) {
-    case Kind::Searched:
+    case Outcome::Searched:
       return "searched";
-    case Kind::RuledOut:
+    case Outcome::RuledOut:
       return "ruled_out";
-    case Kind::DoesNotFit:
+    case Outcome::DoesNotFit:
       return "does_not_fit";
-    case Kind::Unfinished:
+    case Outcome::Unfinished:
       return "unfinished";
-    case Kind::Refused:
+    case Outcome::Refused:
       break;
   }
   return "refused";
@@ -62,32 +47,9 @@ const char* name_of(Kind kind) {
 // Orders verdicts by what a reader wants to know first: times, then bounds, then reasons.
 std::pair<int, double> rank_of(const PlanVerdict& v) {
   if (v.step_time > 0) return {0, v.step_time};
-  if (v.kind == Kind::DoesNotFit) return {2, 0};
-  if (v.kind == Kind::Refused) return {3, 0};
+  if (v.kind == Outcome::DoesNotFit) return {2, 0};
+  if (v.kind == Outcome::Refused) return {3, 0};
   return {1, v.bound};
-}
-
-std::string fate_of(const PlanVerdict& v, double best, const std::string& unit) {
-  if (v.step_time > 0)
-    return fmt::format("{} (+{:.1f} %)", in_unit(v.step_time, unit),
-                       (v.step_time / best - 1) * 100);
-  switch (v.kind) {
-    case Kind::DoesNotFit:
-    case Kind::Refused:
-      return v.why;
-    case Kind::Unfinished:
-      return "not searched to the end; it can't be faster than " + in_unit(v.bound, unit);
-    default:
-      return "can't be faster than " + in_unit(v.bound, unit);
-  }
-}
-
-std::string certificate_of(const PlanAnswer& a) {
-  if (a.gap() <= 1e-9)
-    return fmt::format("proved: none of the {} configurations has a faster plan\n",
-                       a.verdicts.size());
-  return fmt::format("at most {:.1f} % above the optimum (no plan is faster than {})\n",
-                     a.gap() * 100, in_unit(a.bound, a.time_unit));
 }
 
 std::string table_of(const PlanChoice& c, const PlanRequest& r, const std::string& unit) {
@@ -99,29 +61,11 @@ std::string table_of(const PlanChoice& c, const PlanRequest& r, const std::strin
     const double limit = r.machines.memory_bytes.empty() ? 0 : r.machines.memory_bytes[worker];
     text += fmt::format(
         "{:>8} {:>9} {:>10} {:>14} {:>12} {:>12}\n", worker, static_cast<int>(place) / places,
-        blocks_at(c, at), in_unit(c.cut.busy[place], unit),
+        blocks_at(c, at), time_text(c.cut.busy[place], unit),
         c.cut.peak_bytes[place] > 0 ? fmt::format("{:.1f}", c.cut.peak_bytes[place] / kMiB) : "-",
         limit > 0 ? fmt::format("{:.1f}", limit / kMiB) : "-");
   }
   return text;
-}
-
-// Returns the most telling verdict of each method, without the chosen configuration.
-std::vector<const PlanVerdict*> by_method(const PlanAnswer& answer) {
-  std::map<std::string, const PlanVerdict*> best;
-  std::vector<std::string> order;
-  for (const PlanVerdict& v : answer.verdicts) {
-    if (answer.best && to_text(v.configuration) == to_text(answer.best->configuration)) continue;
-    const PlanVerdict*& known = best[v.configuration.method];
-    if (known == nullptr) order.push_back(v.configuration.method);
-    if (known == nullptr || rank_of(v) < rank_of(*known)) known = &v;
-  }
-  std::vector<const PlanVerdict*> list;
-  for (const std::string& name : order) list.push_back(best[name]);
-  std::stable_sort(list.begin(), list.end(), [](const PlanVerdict* a, const PlanVerdict* b) {
-    return rank_of(*a) < rank_of(*b);
-  });
-  return list;
 }
 
 std::string host_of(const PlanRequest& r, int worker) {
@@ -185,39 +129,33 @@ json choice_json(const PlanChoice& c) {
   return out;
 }
 
-}  // namespace
-
-std::string to_text(const PlanAnswer& answer, const PlanRequest& request, std::size_t most) {
-  const std::string& unit = answer.time_unit;
-  std::string text;
-  double best = 0;
-  if (answer.best) {
-    const PlanChoice& c = *answer.best;
-    best = c.cut.step_time;
-    const double rate = request.global_batch * (unit == "ms" ? 1e3 : 1) / best;
-    text += fmt::format("plan: {}\n", to_text(c.configuration));
-    text += fmt::format("predicted step: {}, {:.4g} samples/{}\n", in_unit(best, unit), rate,
-                        unit == "ms" ? "s" : "unit");
-    text += certificate_of(answer) + table_of(c, request, unit);
-    if (const std::string unused = left_out(c, request); !unused.empty())
-      text += fmt::format("left out: workers {}\n", unused);
-    text += "other configurations, the best one of each method:\n";
-  } else {
-    text +=
-        answer.unfinished()
-            ? "no plan was found before the search ended; raise --budget, or restrict the space:\n"
-            : "no plan fits the workers' memory; the closest of each method:\n";
-  }
-  const std::vector<const PlanVerdict*> list = by_method(answer);
-  for (std::size_t i = 0; i < std::min(most, list.size()); ++i)
-    text +=
-        fmt::format("  {}: {}\n", to_text(list[i]->configuration), fate_of(*list[i], best, unit));
-  if (list.size() > most)
-    text += fmt::format("  {} more methods; see --format json\n", list.size() - most);
-  return text;
+json explanation_json(const Explanation& e) {
+  json out = {{"step_time", e.simulation.step_time},
+              {"bubble_fraction", e.simulation.bubble_fraction}};
+  for (const PlaceTime& t : e.places)
+    out["places"].push_back({{"forward", t.forward},
+                             {"backward", t.backward},
+                             {"recompute", t.recompute},
+                             {"update", t.update},
+                             {"sums", t.sums},
+                             {"fill", t.fill},
+                             {"waits", t.waits},
+                             {"drain", t.drain}});
+  out["links"] = json::array();
+  for (const LinkUse& l : e.links)
+    out["links"].push_back({{"from", l.from},
+                            {"to", l.to},
+                            {"messages", l.messages},
+                            {"bytes", l.bytes},
+                            {"time", l.time}});
+  out["other_machines"] = json::array();
+  for (const WhatIf& w : e.what_ifs)
+    out["other_machines"].push_back(
+        {{"change", w.change}, {"step_time", w.step_time}, {"proved", w.proved}, {"plan", w.plan}});
+  return out;
 }
 
-std::string to_json(const PlanAnswer& answer, const PlanRequest& request) {
+json answer_json(const PlanAnswer& answer, const PlanRequest& request) {
   json out = {{"time_unit", answer.time_unit.empty() ? "unit" : answer.time_unit},
               {"global_batch", request.global_batch},
               {"simulations", answer.simulations},
@@ -233,18 +171,114 @@ std::string to_json(const PlanAnswer& answer, const PlanRequest& request) {
     if (!v.why.empty()) row["why"] = v.why;
     all.push_back(std::move(row));
   }
+  return out;
+}
+
+}  // namespace
+
+std::string time_text(double time, const std::string& unit) {
+  return unit.empty() ? fmt::format("{:.4g} units", time) : fmt::format("{:.2f} {}", time, unit);
+}
+
+std::string blocks_at(const PlanChoice& c, int place) {
+  std::string text;
+  for (const int s : stages_at(c, place)) {
+    const int first = c.cut.first_block[s], last = last_block(c, s);
+    text += text.empty() ? "" : ", ";
+    text += first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+  }
+  return text;
+}
+
+std::string outcome_of(const PlanVerdict& v, double best, const std::string& unit) {
+  if (v.step_time > 0)
+    return fmt::format("{} (+{:.1f} %)", time_text(v.step_time, unit),
+                       (v.step_time / best - 1) * 100);
+  switch (v.kind) {
+    case Outcome::DoesNotFit:
+    case Outcome::Refused:
+      return v.why;
+    case Outcome::Unfinished:
+      return "not searched to the end; it can't be faster than " + time_text(v.bound, unit);
+    default:
+      return "can't be faster than " + time_text(v.bound, unit);
+  }
+}
+
+std::string certificate_of(const PlanAnswer& a) {
+  if (a.gap() <= 1e-9)
+    return fmt::format("proved: none of the {} configurations has a faster plan\n",
+                       a.verdicts.size());
+  return fmt::format("at most {:.1f} % above the optimum (no plan is faster than {})\n",
+                     a.gap() * 100, time_text(a.bound, a.time_unit));
+}
+
+std::vector<const PlanVerdict*> best_by_method(const PlanAnswer& answer) {
+  std::map<std::string, const PlanVerdict*> best;
+  std::vector<std::string> order;
+  for (const PlanVerdict& v : answer.verdicts) {
+    if (answer.best && to_text(v.configuration) == to_text(answer.best->configuration)) continue;
+    const PlanVerdict*& known = best[v.configuration.method];
+    if (known == nullptr) order.push_back(v.configuration.method);
+    if (known == nullptr || rank_of(v) < rank_of(*known)) known = &v;
+  }
+  std::vector<const PlanVerdict*> list;
+  for (const std::string& name : order) list.push_back(best[name]);
+  std::stable_sort(list.begin(), list.end(), [](const PlanVerdict* a, const PlanVerdict* b) {
+    return rank_of(*a) < rank_of(*b);
+  });
+  return list;
+}
+
+std::string to_text(const PlanAnswer& answer, const PlanRequest& request, std::size_t most) {
+  const std::string& unit = answer.time_unit;
+  std::string text;
+  double best = 0;
+  if (answer.best) {
+    const PlanChoice& c = *answer.best;
+    best = c.cut.step_time;
+    const double rate = request.global_batch * (unit == "ms" ? 1e3 : 1) / best;
+    text += fmt::format("plan: {}\n", to_text(c.configuration));
+    text += fmt::format("predicted step: {}, {:.4g} samples/{}\n", time_text(best, unit), rate,
+                        unit == "ms" ? "s" : "unit");
+    text += certificate_of(answer) + table_of(c, request, unit);
+    if (const std::string unused = left_out(c, request); !unused.empty())
+      text += fmt::format("left out: workers {}\n", unused);
+    text += "other configurations, the best one of each method:\n";
+  } else {
+    text +=
+        answer.unfinished()
+            ? "no plan was found before the search ended; raise --budget, or restrict the space:\n"
+            : "no plan fits the workers' memory; the closest of each method:\n";
+  }
+  const std::vector<const PlanVerdict*> list = best_by_method(answer);
+  for (std::size_t i = 0; i < std::min(most, list.size()); ++i)
+    text += fmt::format("  {}: {}\n", to_text(list[i]->configuration),
+                        outcome_of(*list[i], best, unit));
+  if (list.size() > most)
+    text += fmt::format("  {} more methods; see --format json\n", list.size() - most);
+  return text;
+}
+
+std::string to_json(const PlanAnswer& answer, const PlanRequest& request) {
+  return answer_json(answer, request).dump(2) + "\n";
+}
+
+std::string to_json(const Explanation& explanation, const PlanAnswer& answer,
+                    const PlanRequest& request) {
+  json out = answer_json(answer, request);
+  out["explanation"] = explanation_json(explanation);
   return out.dump(2) + "\n";
 }
 
 std::string to_flags(const PlanAnswer& answer, const PlanRequest& request) {
-  require(answer.best.has_value(), "{}; there are no flags of a training",
-          answer.unfinished() ? "no plan was found before the search ended" : "no plan fits");
+  require(answer.best.has_value(), "there is no plan to write as flags");
   const PlanChoice& c = *answer.best;
   const Sizes& s = c.configuration.sizes;
   std::string text = fmt::format(
       "# Made by `hetu plan`: {}.\n# Predicted step: {}. Start it with `heturun -w {} … --config "
       "FILE`.\n",
-      to_text(c.configuration), in_unit(c.cut.step_time, answer.time_unit), c.assignment.size());
+      to_text(c.configuration), time_text(c.cut.step_time, answer.time_unit), c.assignment.size());
   const auto line = [&](const char* flag, const auto& value) {
     text += fmt::format("{}: {}\n", flag, value);
   };

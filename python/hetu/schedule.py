@@ -114,7 +114,8 @@ def choose(**options: Any) -> dict[str, Any]:
 def plan(**options: Any) -> dict[str, Any]:
     """Returns the JSON result of `hetu plan` with these options: `plan` (None if nothing fits the workers' memory), the
     certified `bound` and `gap`, and the verdict of each of `configurations`. Options with several values, such as methods or
-    micro_batch_sizes, take sequences."""
+    micro_batch_sizes, take sequences. With explain=True the result also has `explanation`: times of each worker, messages
+    of each link, and plans for other machines."""
     answer: dict[str, Any] = json.loads(_hetu.plan(options))
     return answer
 

@@ -8,7 +8,7 @@
 #include "pipeline/ir/torch_csv.h"
 #include "pipeline/options/choose_options.h"
 #include "pipeline/options/figure.h"
-#include "pipeline/options/planner_options.h"
+#include "pipeline/options/planning.h"
 #include "python/src/bindings.h"
 #include "python/src/set_fields.h"
 

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/run_hetu.h"
@@ -53,6 +54,29 @@ TEST(PlanCommand, ChoosesProvesAndWritesFlags) {
   const double least = 16 * 6 * 3 * 1.1 / 4;
   EXPECT_GE(answer["plan"]["step_time"].get<double>(), least);
   EXPECT_LE(answer["plan"]["step_time"].get<double>(), 1.5 * least);
+}
+
+TEST(PlanCommand, ExplainsAsTextJsonAndPage) {
+  file("profile.json", profile());
+  const std::string line = "plan --costs profile.json --workers 2 --global-batch 8 --methods 1f1b";
+  const Outcome text = hetu(line + " --explain");
+  ASSERT_EQ(text.status, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("where a step of"), HasSubstr("\nother machines:\n")));
+  EXPECT_THAT(hetu(line).out, Not(HasSubstr("where a step of")));
+  const json answer = json::parse(hetu(line + " --explain --format json").out);
+  EXPECT_EQ(answer["explanation"]["places"].size(), answer["plan"]["workers"].size());
+  const Outcome page = hetu(line + " -o plan.html");
+  ASSERT_EQ(page.status, 0) << page.err;
+  EXPECT_THAT(page.out, StartsWith("plan: "));
+  EXPECT_THAT(read_text(folder() / "plan.html"),
+              AllOf(StartsWith("<!doctype html>"), HasSubstr("<svg"), HasSubstr("</html>\n")));
+  for (const char* name : {"none.html", "none.yml"}) {
+    const Outcome none = hetu(line + " --memory-limit 1KiB -o " + name);
+    EXPECT_EQ(none.status, 1);
+    EXPECT_THAT(none.out, AllOf(StartsWith("no plan fits"), HasSubstr("would need"),
+                                HasSubstr(name + std::string(" is not written"))));
+    EXPECT_FALSE(std::filesystem::exists(folder() / name));
+  }
 }
 
 TEST(PlanCommand, KeepsToTheMemoryOfUnequalWorkers) {

@@ -1,0 +1,101 @@
+#include "pipeline/options/planning.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "base/error.h"
+#include "pipeline/choose/pipedream_graph.h"
+#include "pipeline/options/planner_inputs.h"
+#include "pipeline/planner/explain.h"
+
+namespace hetu {
+namespace {
+
+void check_bytes(const Machines& m, const Costs& costs) {
+  const bool known = std::any_of(costs.blocks.begin(), costs.blocks.end(), [](const BlockCost& b) {
+    return b.cost.activation_bytes > 0 || b.cost.weight_bytes > 0;
+  });
+  require(m.memory_bytes.empty() || known,
+          "memory limits need costs with activation_bytes or weight_bytes");
+}
+
+MachineLevel level_of(const std::string& text, double memory_bytes) {
+  MachineLevel level;
+  level.memory_bytes = memory_bytes;
+  const std::size_t colon = text.find(':');
+  const auto number = [&](const std::string& part, auto& value) {
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    return error == std::errc() && end == part.data() + part.size();
+  };
+  require(colon != std::string::npos && number(text.substr(0, colon), level.count) &&
+              number(text.substr(colon + 1), level.bandwidth),
+          "--levels '{}': expected COUNT:BANDWIDTH, such as 4:1e9", text);
+  return level;
+}
+
+Planning pipedream_of(const PlannerOptions& o) {
+  require(!o.plan.costs.costs.empty(), "--planner pipedream needs --costs GRAPH.txt");
+  require(!o.levels.empty(), "--planner pipedream needs --levels, such as 4:1e9");
+  require(o.format != "flags" && o.format != "html" && !o.explain,
+          "--planner pipedream has a report as text or json, but no flags, page or explanation");
+  PipeDreamOptions options;
+  for (const std::string& text : o.levels)
+    options.levels.push_back(level_of(text, o.plan.sizes.memory_bytes));
+  Planning p{true, plan_pipedream_file(o.plan.costs.costs, options, false), {}};
+  p.formatted =
+      o.format == "json" ? plan_pipedream_file(o.plan.costs.costs, options, true) : p.text;
+  return p;
+}
+
+// Completes the request by the options. Adds to `notes` what was assumed.
+void complete(PlannerOptions& o, CostSource& source, std::vector<std::string>& notes) {
+  PlanRequest& r = o.request;
+  if (r.micro_batch_sizes.empty()) r.micro_batch_sizes = source.sizes();
+  r.recompute = !o.no_recompute;
+  r.sync = o.plan.sync;
+  r.budget = static_cast<std::int64_t>(o.budget_millions * 1e6);
+  const Costs any = source.of(r.micro_batch_sizes.front());
+  r.machines = machines_of(o, any);
+  check_bytes(r.machines, any);
+  source.note();
+  if (r.machines.link.latency == 0 && r.machines.link.bandwidth == 0 && r.machines.pairs.empty() &&
+      r.machines.workers() > 1)
+    notes.emplace_back(
+        "messages and sums of gradients take no time: the costs name no link; give --latency and "
+        "--bandwidth, or --machines FILE");
+}
+
+}  // namespace
+
+Planning planning_of(PlannerOptions& o) {
+  if (o.planner == "pipedream") return pipedream_of(o);
+  require(o.levels.empty(), "--levels needs --planner pipedream");
+  require(o.plan.sizes.memory_limit == 0,
+          "--memory-limit must be in bytes here, for example 16GiB");
+  std::vector<std::string> notes;
+  CostSource source(o, notes);
+  require(o.request.global_batch > 0, "needs --global-batch S");
+  complete(o, source, notes);
+  const CostsOfSize costs = [&](int size) { return source.of(size); };
+  const PlanAnswer answer = find_plan(o.request, costs);
+  Planning p{
+      answer.best.has_value(), to_text(answer, o.request, static_cast<std::size_t>(o.top)), {}};
+  std::optional<Explanation> why;
+  if ((o.explain || o.format == "html") && answer.best) why = explain(answer, o.request, costs);
+  if (o.explain && why) p.text += to_text(*why, answer);
+  if (answer.recompute_guessed && !o.no_recompute)
+    notes.emplace_back("the costs have no time of recompute; a forward's time is used");
+  for (const std::string& note : notes) p.text += "note: " + note + "\n";
+  if (o.format == "json") {
+    p.formatted = why ? to_json(*why, answer, o.request) : to_json(answer, o.request);
+  } else if (o.format != "flags" && o.format != "html") {
+    p.formatted = p.text;
+  } else if (answer.best) {
+    p.formatted =
+        o.format == "html" ? to_html(*why, answer, o.request) : to_flags(answer, o.request);
+  }
+  return p;
+}
+
+}  // namespace hetu
