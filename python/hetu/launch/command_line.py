@@ -8,8 +8,9 @@ import signal
 import socket
 import sys
 
-from hetu import openmp_spin, progress
+from hetu import progress
 from hetu.launch import folders, limits, network, output, pipelines, precheck, remote, slurm, supervise
+from hetu.launch.environment import EXPORTED, worker_environment
 from hetu.launch.keepers import Way
 from hetu.launch.mpirun import Mpirun, closed_ports
 from hetu.launch.services import Servers
@@ -34,6 +35,10 @@ in it). Standard input of workers is empty. heturun's own messages go to standar
       --on-failure HOW  end (default): the death of any worker ends the job; shrink: a job that averages weights
                         in groups (--preduce, --adpsgd) continues without the pipeline of that worker
       --pipelines N     number of pipelines, with --on-failure shrink (default: as given by --devices in the command)
+      --elastic         go on with the machines that are left when a worker is lost, and with more or fewer machines
+                        when --machines changes. For trainings by a method with a flush, with --checkpoint,
+                        --devices pipe_<pipelines>_<stages>, --batch-size and --micro-batches in the command
+      --machines FILE   with --elastic: the hosts, a line HOST or HOST WORKERS each; it may change at any time
       --output HOW      standard output of workers: tagged, with the worker before every line ([1], or [1@w0] on several
                         hosts, for worker@host); raw, unchanged. Default: raw if only one worker writes (a job of one
                         worker, hetu rehearse), else tagged. Lines of standard error are always tagged
@@ -48,13 +53,6 @@ and exit 0. The first Ctrl-C does the same if the workers train with a checkpoin
 ends all workers, and so do a second Ctrl-C, SIGTERM and the death of any worker.
 """
 PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # the folder of the package hetu
-# Variables that are also set for workers on other hosts.
-EXPORTED = re.compile(r"(HETU|DMLC|PS|OMP|GOMP|KMP|OPENBLAS|MKL|DNNL|ONEDNN|NCCL|CUDA|IMAGENET|PYTHON|PORT$|PATH$|"
-                      r"LD_LIBRARY_PATH$|VIRTUAL_ENV$|LANG$|LC_|DEBUG_HETERO$)")
-# Variables that an enclosing MPI job or heturun has left in the environment.
-FOREIGN = re.compile(r"OMPI_COMM_|OMPI_UNIVERSE|OMPI_MCA_(orte|ess|pmix|prte)_|PMIX_|PRTE_|"
-                     r"HETU_(JOB|HOSTS|PROGRESS_FD|CONTROL_TOKEN|COORDINATOR|SERVERS|FIRST_WORKER|PIPELINES)$")
-
 
 class UsageError(Exception):
     """A wrong command line. Reported in one line, with exit status 2."""
@@ -70,12 +68,13 @@ class Options:
         self.workers, self.servers = None, None
         self.server_log, self.restart = "", True
         self.shrink, self.pipelines = False, None
+        self.elastic, self.machines = False, None
         self.output = None
         try:
             flags, self.command = getopt.getopt(
                 argv, "c:w:s:i:vh", ["config=", "workers=", "servers=", "identify=", "interface=", "on-failure=",
-                                     "pipelines=", "output=", "server-log=", "no-server-restart", "verbose", "version",
-                                     "help"])
+                                     "pipelines=", "output=", "server-log=", "no-server-restart", "elastic", "machines=",
+                                     "verbose", "version", "help"])
         except getopt.GetoptError as error:
             import difflib  # imported late, because it is rarely needed
 
@@ -85,7 +84,7 @@ class Options:
         for flag, value in flags:
             self._take(flag, value)
         if not self.help and not self.version:
-            if not self.config and self.workers is None:
+            if not self.config and self.workers is None and not self.elastic:
                 self.allocation = slurm.allocation(os.environ if environ is None else environ)
             self._check()
 
@@ -106,6 +105,10 @@ class Options:
             self.interface = value
         elif flag == "--on-failure":
             self.shrink = one_of(flag, value, "end", "shrink") == "shrink"
+        elif flag == "--elastic":
+            self.elastic = True
+        elif flag == "--machines":
+            self.machines = os.path.abspath(value)
         elif flag == "--output":
             self.output = one_of(flag, value, "raw", "tagged")
         elif flag == "--pipelines":
@@ -120,7 +123,11 @@ class Options:
     def _check(self):
         if self.config and (self.workers is not None or self.servers is not None):
             raise UsageError("-w and -s can't be used with -c; the cluster file sets the numbers")
-        if not self.config and not self.workers and (self.workers == 0 or self.allocation is None):
+        if self.machines and not self.elastic:
+            raise UsageError("--machines requires --elastic")
+        if self.elastic:
+            self._check_elastic()
+        elif not self.config and not self.workers and (self.workers == 0 or self.allocation is None):
             raise UsageError("without -c, and outside a Slurm allocation, the number of local workers must be given and "
                              "above 0, e.g. heturun -w 4 …")
         if not self.command:
@@ -137,6 +144,17 @@ class Options:
             raise UsageError(f"-i {self.key}: no such file, or not readable; give the path of an ssh key")
         if self.key and re.search(r"\s", self.key):  # Open MPI splits its arguments for ssh at spaces
             raise UsageError(f"-i '{self.key}': the path must have no spaces")
+
+    def _check_elastic(self):
+        if self.config or self.servers or self.shrink:
+            raise UsageError("--elastic can't be used with -c, -s and --on-failure; --machines FILE names the hosts")
+        if bool(self.machines) == bool(self.workers):
+            raise UsageError("--elastic needs the machines: --machines FILE, or -w N for this host")
+
+    def of_rounds(self):
+        """Returns the flags that hold for every round of an elastic job."""
+        return [*(["-i", self.key] if self.key else []), *(["--interface", self.interface] if self.interface else []),
+                *(["--output", self.output] if self.output else []), *(["-v"] if self.verbose else [])]
 
 
 def count(flag, value):
@@ -183,53 +201,6 @@ def cluster_block(nodes):
         return f"({sum(counts.values())}): {counts}"
     chief = next(node["host"] for node in nodes if node["chief"])
     return f"Cluster: {{\n  Chief: {chief},\n  Servers{part('servers')},\n  Workers{part('workers')},\n}}"
-
-
-def threads_of(command, fallback):
-    """Returns the threads per worker on the command line, or `fallback`."""
-    for i, word in enumerate(command):
-        match = re.fullmatch(r"--threads(?:=(\d+))?", word)
-        value = match and (match.group(1) or (command[i + 1] if i + 1 < len(command) else ""))
-        if value and value.isdigit():
-            return int(value)
-    return fallback
-
-
-def worker_environment(environ, nodes, command, threads):
-    """Returns the environment of the workers, which import the same package as this process.
-
-    If threads outnumber the cores, they sleep while they wait; otherwise they spin briefly. NumPy's OpenBLAS, whose threads
-    spin for a while, gets as many threads as a worker has cores.
-    """
-    from hetu import _hetu  # imported late: --help and a wrong flag don't need it
-
-    result = {k: v for k, v in environ.items() if not FOREIGN.match(k)}
-    result["HETU_HOSTS"] = ",".join(f"{n['host']}:{n['workers']}" for n in nodes if n["workers"])
-    result["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), os.path.dirname(PACKAGE)]))
-    result.setdefault("PYTHONUNBUFFERED", "1")
-    if not has_home(environ):  # as in Docker; Open MPI crashes without HOME
-        result["HOME"] = "/"
-    result.setdefault("HWLOC_HIDE_ERRORS", "2")  # hides mpirun's complaint if /sys is not mounted; nothing is bound to cores
-    cores = _hetu.machine_cores()
-    workers = max(n["workers"] for n in nodes)
-    if workers * (threads_of(command, threads) or max(1, cores // workers)) > cores:
-        result.setdefault("OMP_WAIT_POLICY", "passive")
-    openmp_spin.set_short(result)
-    if workers > 1 and "OMP_NUM_THREADS" not in result:
-        result.setdefault("OPENBLAS_NUM_THREADS", str(max(1, cores // workers)))
-    return result
-
-
-def has_home(environ):
-    """Returns true if this user has a home folder: in the environment, or by an entry in the table of users."""
-    if environ.get("HOME"):
-        return True
-    import pwd
-
-    try:
-        return bool(pwd.getpwuid(os.getuid()).pw_dir)
-    except KeyError:
-        return False
 
 
 def choose_interface(hosts, wanted, say):
@@ -368,6 +339,11 @@ def main(argv=None):
             return 0
         if "standard output" in closed:
             say("standard output is closed: what workers write there is dropped")
+        if options.elastic:
+            from hetu.launch import elastic  # most jobs don't need it
+
+            machines = elastic.Machines(options.machines, options.workers, options.key, say)
+            return elastic.Elastic(machines, options.of_rounds(), options.command, say).run()
         return run(options, say)
     except BrokenPipeError:  # the reader of --help has closed the pipe
         return 128 + signal.SIGPIPE

@@ -9,7 +9,7 @@ import unittest
 from unittest import mock
 
 from hetu import progress
-from hetu.launch import command_line, frames, network
+from hetu.launch import command_line, environment, frames, network
 
 
 class Clock:
@@ -169,7 +169,7 @@ class Network(unittest.TestCase):
 
     def test_what_an_enclosing_job_left_is_not_inherited(self):
         left = {"OMPI_COMM_WORLD_RANK": "3", "PMIX_RANK": "3", "HETU_JOB": "x", "OMPI_MCA_btl": "self", "DMLC_ROLE": ""}
-        got = command_line.worker_environment(left, [{"host": "localhost", "workers": 2}], ["x"], 0)
+        got = environment.worker_environment(left, [{"host": "localhost", "workers": 2}], ["x"], 0)
         self.assertEqual({k for k in got if k in left}, {"OMPI_MCA_btl", "DMLC_ROLE"})
         self.assertEqual(got["HETU_HOSTS"], "localhost:2")
 

@@ -56,6 +56,7 @@ CHECKS = {
                        "`step`, `evaluate`, `set_optimizer`, `zero_grad`, `train`, `eval`, `get_loss_scale`, `get_status`",
                        "`checkpoint`, `load_checkpoint`", "`get_varuna_config`, `get_this_rank_config_varuna`",
                        "`from varuna import …`", "`fp16=True`, loss scales", "`Profiler`: `compute-profile-<piece>`"],
+    "elastic": ["morphing on a changing list of machines"],  # more: tests/python/launch/elastic_test.py
     "stops_and_saves": ["SIGUSR1: the user's handler saves"],
 }
 

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 
 from coming_from_rows import CHECKS, PAGE, all_commands, commands, flags_to_come, rows
 from hetu import _hetu, data, devices
-from hetu.launch import command_line, network
+from hetu.launch import command_line, environment, network
 from processes import wait_until
 from prose_text import write_prose
 from train_cases import MANY_S, ROOT, ROWS, SHARDS, TrainCase, manifest_of
@@ -108,6 +108,14 @@ class Checks(TrainCase):
                               "print(AutoConfig(2, 2, 4, '.').get_min())", cwd=self.folder)
         self.assertIn("2 stages x 1 replicas, micro-batches of 1", done.stdout)
         self.assertIn("Choice(stages=1, micro_batch_size=1", done.stdout)
+
+    def test_elastic(self):
+        machines = self.folder / "available_machines.out"
+        machines.write_text("127.0.0.1 2\n")
+        done = self.run_words("heturun", "--elastic", "--machines", machines, "python3", ROOT / "python" / "train_bert.py",
+                              "--data", self.data, "--model", self.model, "--devices", "pipe_1_2", "--pipeline", "1f1b", "--batch-size", 4, "--micro-batches", 2,
+                              "--steps", 3, "--checkpoint", self.folder / "saved")
+        self.assertIn("heturun: round 1: 1 pipeline x 2 stages on 127.0.0.1 2\n", done.stderr)
 
     def test_partial_reduce(self):
         model = self.folder / "untied.json"
@@ -267,7 +275,7 @@ class Checks(TrainCase):
             self.assertIn(f"[{worker}] a b||$X|--workers|eth7|1|4242|\n", done.stdout)
         self.assertIn("Cluster: {\n  Chief: localhost,\n  Servers(0): {},\n  Workers(2): {'localhost': 2},\n}\n",
                       done.stderr)
-        exported = [name for name in ("DMLC_ROLE", "PS_RESEND", "PORT", "MARK") if command_line.EXPORTED.match(name)]
+        exported = [name for name in ("DMLC_ROLE", "PS_RESEND", "PORT", "MARK") if environment.EXPORTED.match(name)]
         self.assertEqual(exported, ["DMLC_ROLE", "PS_RESEND", "PORT"])
         self.run_words("heturun", "--workers", 1, "--identify", key, "true")
 

@@ -1,0 +1,216 @@
+"""heturun --elastic: a training that goes on while machines come and go.
+
+The job is a series of rounds. A round is a job of its own on the machines there are, with a layout that suits them. It ends
+when the training ends; when the list of machines changes, after the workers have saved; or when a worker is lost. The next
+round continues from the newest checkpoint. No process and no connection of a round outlives it."""
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from hetu.launch import network, processes, remote
+from hetu.launch.elastic_layout import best_layout, layout_of
+from hetu.launch.pipelines import option_of
+
+POLL_S = 0.5  # between two looks at the list of machines
+MOST_VAIN = 3  # failed rounds in a row without a new checkpoint, after which the job ends
+WAIT_NOTE_S = 60.0  # between two lines that say that the job waits for machines
+# Statuses of a round that another round would repeat: wrong input (hetu.process.errors), a full disk or missing file, and a
+# command that can't be started (126, 127).
+FINAL = (2, 3, 4, 126, 127)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+class MachinesError(ValueError):
+    """A list of machines that can't be read."""
+
+
+def read_machines(path):
+    """Returns {host: workers} of a list of machines: a line `HOST` or `HOST WORKERS` each; `#` begins a comment. Raises
+    MachinesError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise MachinesError(f"--machines {path} can't be read: {error}") from None
+    found = {}
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) > 2 or not re.fullmatch(r"[A-Za-z0-9._:-]+", words[0]) or (
+                len(words) == 2 and not re.fullmatch(r"[0-9]{1,4}", words[1])):
+            raise MachinesError(f"--machines {path}, line {number}: expected HOST or HOST WORKERS, such as 'w0 4', got "
+                                f"'{line.strip()[:60]}'")
+        found[words[0]] = found.get(words[0], 0) + (int(words[1]) if len(words) == 2 else 1)
+    return {host: workers for host, workers in found.items() if workers}
+
+
+def newest_checkpoint(command):
+    """Returns a value that changes with each new checkpoint of the command's folder."""
+    folder = option_of(command, "--checkpoint")
+    try:
+        return max(((os.stat(entry).st_mtime_ns, entry.name) for entry in os.scandir(folder)), default=None)
+    except OSError:
+        return None
+
+
+class Machines:
+    """The machines of a job: of a list that may change, or a fixed number of workers on this host."""
+
+    def __init__(self, path, workers, key, say):
+        self.path, self.workers, self.key, self.say = path, workers, key, say
+        self.known = None  # the newest list that could be read
+        self.stamp = None  # of the file that it was read from
+        self.missing = set()  # hosts that didn't answer; they count again once the file is written anew
+        self.last_error = ""
+
+    def listed(self):
+        """Returns {host: workers}. While the list is wrong, it stays as it was; an error is said once."""
+        if not self.path:
+            return {"localhost": self.workers}
+        try:
+            stamp = os.stat(self.path).st_mtime_ns if os.path.exists(self.path) else None
+            self.known = read_machines(self.path)
+            self.last_error = ""
+            if stamp != self.stamp:
+                self.stamp, self.missing = stamp, set()
+        except MachinesError as error:
+            if self.known is None:
+                raise
+            if str(error) != self.last_error:
+                self.say(f"{error}; the machines stay as they are")
+                self.last_error = str(error)
+        return {host: workers for host, workers in self.known.items() if host not in self.missing}
+
+    def answering(self):
+        """Returns the listed machines that ssh reaches. The others are left out until the list is written anew."""
+        listed = self.listed()
+        others = [host for host in listed if not network.is_this_host(host)]
+        for host, (code, _, error) in (remote.ask(others, self.key, "", "", others) if others else {}).items():
+            if code is None or code == 255:
+                self.say(f"{host} is left out: {remote.of_ssh(error, self.key)}")
+                self.missing.add(host)
+                del listed[host]
+        return listed
+
+
+class Elastic:
+    """One elastic job. `flags`: heturun's flags for every round."""
+
+    def __init__(self, machines, flags, command, say):
+        self.machines, self.own_flags, self.command, self.say = machines, flags, command, say
+        self.first = layout_of(command)
+        self.process = None
+        self.asked = None  # the signal that ends the job
+        self.rounds = 0
+
+    def run(self):
+        """Runs rounds to the end of the training. Returns the exit status."""
+        for number in SIGNALS:
+            signal.signal(number, self._take_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        vain = 0
+        while True:
+            machines = self._await_machines()
+            if machines is None:
+                return 128 + self.asked if self.asked != signal.SIGUSR1 else 0
+            before = newest_checkpoint(self.command)
+            status, changed = self._round(machines)
+            if self.asked is not None or (status == 0 and not changed) or status in FINAL:
+                return status
+            if status == 0:
+                vain = 0
+                continue
+            vain = vain + 1 if newest_checkpoint(self.command) == before else 0
+            if vain == MOST_VAIN:
+                self.say(f"{vain} rounds in a row ended with no new checkpoint; the job ends with status {status}")
+                return status
+            self.say(f"the round ended with status {status}; the training continues from its newest checkpoint")
+
+    def _take_signal(self, number, _frame):
+        self.asked = signal.Signals(number) if self.asked is None else self.asked
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def _await_machines(self):
+        """Returns machines for at least one worker, or None if a signal has ended the job before there were any."""
+        said = -WAIT_NOTE_S
+        while self.asked is None:
+            machines = self.machines.answering()
+            if best_layout(self.first, sum(machines.values())):
+                return machines
+            if time.monotonic() - said >= WAIT_NOTE_S:
+                self.say(f"no machine is left; the job waits for a line in {self.machines.path}")
+                said = time.monotonic()
+            time.sleep(POLL_S)
+        return None
+
+    def _round(self, machines):
+        """Runs a round on these machines. Returns its status, and whether a change of the machines ended it."""
+        layout = best_layout(self.first, sum(machines.values()))
+        used = use(machines, layout.workers)
+        spare = sum(machines.values()) - layout.workers
+        self.rounds += 1
+        self.say(f"round {self.rounds}: {layout} on " + ", ".join(f"{host} {count}" for host, count in used.items())
+                 + (f"; {spare} worker{'s' * (spare > 1)} idle" if spare else ""))
+        with tempfile.TemporaryDirectory(prefix="hetu-elastic-") as folder:
+            me = os.getpid()
+            self.process = subprocess.Popen(self._argv(used, layout, folder), start_new_session=True,
+                                            preexec_fn=lambda: processes.die_with_parent(signal.SIGTERM, me))
+            if self.asked is not None:  # the signal came before the process
+                self.process.send_signal(self.asked)
+            changed = False
+            while self.process.poll() is None:
+                if not changed and self.asked is None and self._should_change(used, layout):
+                    changed = True
+                    self.process.send_signal(signal.SIGUSR1)
+                try:
+                    self.process.wait(POLL_S)
+                except subprocess.TimeoutExpired:
+                    continue
+        code = self.process.returncode
+        return (code if code >= 0 else 128 - code), changed
+
+    def _should_change(self, used, layout):
+        """Returns true if the list lacks a machine of this round, or has enough others for a larger layout."""
+        now = self.machines.listed()
+        gone = [host for host, count in used.items() if now.get(host, 0) < count]
+        if gone:
+            self.say(f"the machines change: without {', '.join(gone)}; the workers save")
+            return True
+        better = best_layout(self.first, sum(now.values()))
+        if better is not None and better.workers > layout.workers:
+            self.say(f"the machines change: there are {sum(now.values())} workers; the workers save")
+            return True
+        return False
+
+    def _argv(self, used, layout, folder):
+        """Returns the command line of a round: heturun without --elastic."""
+        place = ["-w", str(layout.workers)]
+        if [network.is_this_host(host) for host in used] != [True]:
+            file = os.path.join(folder, "machines.yml")
+            with open(file, "w", encoding="utf-8") as out:
+                out.write("nodes:\n" + "".join(
+                    f"  - host: {host}\n    servers: 0\n    workers: {count}\n    chief: {str(not i).lower()}\n"
+                    for i, (host, count) in enumerate(used.items())))
+            place = ["-c", file]
+        more = [] if option_of(self.command, "--sums") else ["--sums", "tree"]
+        resume = ["--resume"] if self.rounds > 1 and "--resume" not in self.command else []
+        return [sys.executable, os.path.abspath(sys.argv[0]), *place, *self.own_flags, *self.command, *layout.flags(), *more,
+                *resume]
+
+
+def use(machines, workers):
+    """Returns the first `workers` workers of the machines, by host."""
+    used = {}
+    for host, count in machines.items():
+        taken = min(count, workers - sum(used.values()))
+        if taken:
+            used[host] = taken
+    return used

@@ -1,0 +1,98 @@
+"""The layouts of an elastic job: how a training is divided over the workers there are, so that every layout trains with the
+same samples in the same micro-batches."""
+import re
+from typing import NamedTuple
+
+from hetu.launch.pipelines import option_of
+
+KINDS = {"pipedream": "updates within a step", "hetpipe": "trains with parameter servers"}
+SHARED = ("--preduce", "--adpsgd", "--sync-method")  # pipelines of these jobs don't make the same steps
+
+
+class LayoutError(ValueError):
+    """The command can't be trained elastically."""
+
+
+class Layout(NamedTuple):
+    """`pipelines` pipelines of `stages` workers. Each pipeline trains `batch_size` samples per step in `micro_batches`
+    micro-batches."""
+
+    pipelines: int
+    stages: int
+    micro_batches: int
+    batch_size: int
+
+    @property
+    def workers(self):
+        return self.pipelines * self.stages
+
+    def flags(self):
+        """Returns the flags of a training script. They stand after the user's, so that they hold."""
+        return ["--devices", f"pipe_{self.pipelines}_{self.stages}", "--micro-batches", str(self.micro_batches),
+                "--batch-size", str(self.batch_size)]
+
+    def __str__(self):
+        return f"{self.pipelines} pipeline{'s' * (self.pipelines > 1)} x {self.stages} stage{'s' * (self.stages > 1)}"
+
+
+def value_of(command, config, name):
+    """Returns the value of a flag: of the command, else of its --config file, else None."""
+    return option_of(command, f"--{name}") or config.get(name)
+
+
+def config_of(command):
+    """Returns the `flag: value` lines of the command's --config file. Raises LayoutError if it can't be read."""
+    path = option_of(command, "--config")
+    if path is None:
+        return {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = [re.fullmatch(r"([a-z][a-z0-9-]*):\s*(.*?)\s*", line.rstrip("\n")) for line in file]
+    except (OSError, UnicodeDecodeError) as error:
+        raise LayoutError(f"--config {path} can't be read: {error}") from None
+    return {match[1]: match[2].strip("'\"") for match in lines if match}
+
+
+def number_of(command, config, name):
+    text = value_of(command, config, name)
+    if text is None or not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+        raise LayoutError(f"--elastic needs --{name} N in the command, so that every layout trains the same samples; got "
+                          f"{'none' if text is None else repr(text)}")
+    return int(text)
+
+
+def layout_of(command):
+    """Returns the layout that a training command gives. Raises LayoutError if it isn't one that can change."""
+    config = config_of(command)
+    devices = value_of(command, config, "devices")
+    grid = re.fullmatch(r"pipe_([1-9][0-9]{0,3})_([1-9][0-9]{0,3})", devices or "")
+    if not grid:
+        raise LayoutError(f"--elastic needs --devices pipe_<pipelines>_<stages> in the command; got {devices or 'none'}")
+    for flag in SHARED:
+        if any(word == flag or word.startswith(flag + "=") for word in command) or flag[2:] in config:
+            raise LayoutError(f"--elastic trains synchronously: {flag} shares weights in another way; leave one out")
+    method = value_of(command, config, "pipeline") or "pipedream"
+    if method in KINDS:
+        raise LayoutError(f"--elastic needs a method with a flush after each step (--pipeline 1f1b): {method} "
+                          f"{KINDS[method]}")
+    for name in ("partition", "replicas"):
+        if value_of(command, config, name) is not None:
+            raise LayoutError(f"--elastic cuts the model anew for each number of stages: leave out --{name}")
+    if option_of(command, "--checkpoint") is None:
+        raise LayoutError("--elastic needs --checkpoint DIR in the command: a lost worker's state comes from there")
+    return Layout(int(grid[1]), int(grid[2]), number_of(command, config, "micro-batches"),
+                  number_of(command, config, "batch-size"))
+
+
+def best_layout(first, workers):
+    """Returns the layout of the same training on at most `workers` workers, or None without a worker.
+
+    It keeps the samples of a micro-batch and the number of micro-batches of all pipelines together. It keeps the number of
+    stages as long as there are enough workers, since a stage may fill its worker's memory, and takes as many pipelines as
+    divide the micro-batches evenly. With fewer workers than stages, the model is cut into fewer stages."""
+    if workers < 1:
+        return None
+    micro_batches, samples = first.pipelines * first.micro_batches, first.pipelines * first.batch_size
+    stages = min(first.stages, workers)
+    pipelines = max(n for n in range(1, workers // stages + 1) if micro_batches % n == 0)
+    return Layout(pipelines, stages, micro_batches // pipelines, samples // pipelines)

@@ -1,0 +1,206 @@
+"""heturun --elastic: layouts for other numbers of workers, lists of machines, and trainings whose machines change or die
+with the bits of an undisturbed run."""
+import itertools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+from hetu.launch.elastic import MachinesError, read_machines, use
+from hetu.launch.elastic_layout import Layout, LayoutError, best_layout, layout_of
+from processes import process_of
+from train_cases import HETURUN, MANY_S, MODEL, ROOT, TRAIN, write_shards
+
+HETU = str(ROOT / "build" / "bin" / "hetu") if "HETU_BUILD_DIR" not in os.environ else str(
+    pathlib.Path(os.environ["HETU_BUILD_DIR"]) / "bin" / "hetu")
+STEPS = 300
+
+
+class Layouts(unittest.TestCase):
+    def test_every_layout_trains_the_same_micro_batches(self):
+        cases = itertools.product((1, 2, 3), (1, 2, 4), (2, 4, 6), (1, 3), range(1, 14))
+        for pipelines, stages, micros, size, workers in cases:
+            first = Layout(pipelines, stages, micros, micros * size)
+            best = best_layout(first, workers)
+            case = f"{first} on {workers}"
+            self.assertLessEqual(best.workers, workers, case)
+            self.assertEqual(best.pipelines * best.micro_batches, pipelines * micros, case)
+            self.assertEqual(best.batch_size, best.micro_batches * size, case)
+            self.assertEqual(best.stages, min(stages, workers), case)
+            if workers == first.workers:  # no worse than what the user gave
+                self.assertEqual(best.workers, workers, case)
+        self.assertIsNone(best_layout(Layout(1, 1, 1, 1), 0))
+
+    def test_reads_the_flags_of_a_command(self):
+        right = ["python3", "t.py", "--devices", "pipe_2_3", "--pipeline=1f1b", "--batch-size", "8", "--micro-batches", "4",
+                 "--checkpoint", "ck"]
+        self.assertEqual(layout_of(right), Layout(2, 3, 4, 8))
+        with tempfile.TemporaryDirectory() as folder:
+            plan = pathlib.Path(folder, "plan.yml")
+            plan.write_text("# by hetu plan\ndevices: pipe_1_2\npipeline: zb-h1\nbatch-size: 6\nmicro-batches: 3\n")
+            self.assertEqual(layout_of(["t.py", "--config", str(plan), "--checkpoint", "ck"]), Layout(1, 2, 3, 6))
+            plan.write_text("devices: pipe_1_2\npipeline: zb-h1\nbatch-size: 6\nmicro-batches: 3\npartition: 2,2\n")
+            with self.assertRaisesRegex(LayoutError, "leave out --partition"):
+                layout_of(["t.py", "--config", str(plan), "--checkpoint", "ck"])
+        for change, says in (({"--devices": None}, "--devices pipe_<pipelines>_<stages>"), ({"--devices": "all"}, "got all"),
+                             ({"--checkpoint": None}, "needs --checkpoint"), ({"--batch-size": "x"}, "--batch-size N"),
+                             ({"--micro-batches": None}, "--micro-batches N .* got none"),
+                             ({"--pipeline": "pipedream"}, "a flush after each step"), ({"--preduce": "1"}, "synchronously"),
+                             ({"--config": "no.yml"}, "no.yml can't be read")):
+            flags = {"--devices": "pipe_2_3", "--pipeline": "1f1b", "--batch-size": "8", "--micro-batches": "4",
+                     "--checkpoint": "ck", **change}
+            words = [word for flag, value in flags.items() if value is not None for word in (flag, value)]
+            with self.assertRaisesRegex(LayoutError, says):
+                layout_of(["t.py", *words])
+
+    def test_reads_lists_of_machines(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "machines")
+            self.assertEqual(read_machines(path), {})
+            path.write_text("# two hosts\nw0 4\n\nw1   # one worker\nw0 1\n10.0.0.7 0\n")
+            self.assertEqual(read_machines(path), {"w0": 5, "w1": 1})
+            for wrong in ("w0 x", "w0 1 2", "w 0;rm", "-oProxyCommand=x y"):
+                path.write_text("ok 1\n" + wrong)
+                with self.assertRaisesRegex(MachinesError, "line 2: expected HOST or HOST WORKERS"):
+                    read_machines(path)
+        self.assertEqual(use({"a": 2, "b": 3, "c": 1}, 4), {"a": 2, "b": 2})
+
+
+class Trainings(unittest.TestCase):
+    """BERT of 4 layers with dropout and tied weights. The undisturbed training is on 4 workers."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        write_shards(cls.folder / "data")
+        (cls.folder / "model.json").write_text(json.dumps(MODEL))
+        subprocess.run([*HETURUN, "-w", "4", *cls.command("plain"), "--sums", "tree"], check=True, capture_output=True,
+                       timeout=MANY_S)
+
+    @classmethod
+    def command(cls, name):
+        return [*TRAIN, "--data", str(cls.folder / "data"), "--model", str(cls.folder / "model.json"),
+                "--devices", "pipe_2_2", "--pipeline", "1f1b", "--batch-size", "4", "--micro-batches", "2",
+                "--steps", str(STEPS), "--threads", "1", "--points-every", "0", "--save-every", "40",
+                "--checkpoint", str(cls.folder / name), "--log", str(cls.folder / f"{name}.jsonl")]
+
+    def start(self, name, *flags):
+        """Starts an elastic job. Its standard error goes to a file, which said() reads."""
+        self.mark = f"elastic-{uuid.uuid4()}"
+        self.errors = self.folder / f"{name}.{self.mark}"
+        with open(self.errors, "w", encoding="utf-8") as errors:
+            process = subprocess.Popen([*HETURUN, "--elastic", *flags, *self.command(name)], stdout=subprocess.DEVNULL,
+                                       stderr=errors, env={**os.environ, "MARK": self.mark})
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        return process
+
+    def said(self):
+        """Returns what heturun has said so far, without the workers' lines."""
+        return [line[9:] for line in self.errors.read_text().splitlines() if line.startswith("heturun: ")]
+
+    def await_line(self, process, part, count=1):
+        """Waits until heturun has said a line with this part `count` times."""
+        until = time.monotonic() + MANY_S
+        while sum(part in line for line in self.said()) < count:
+            self.assertIsNone(process.poll(), self.errors.read_text())
+            self.assertLess(time.monotonic(), until, self.errors.read_text())
+            time.sleep(0.02)
+
+    def await_step(self, process, name, step):
+        """Waits until the log has a step."""
+        log, until = self.folder / f"{name}.jsonl", time.monotonic() + MANY_S
+        while time.monotonic() < until:
+            lines = log.read_text().splitlines() if log.exists() else []
+            if any(f'"step": {step},' in line or f'"step":{step},' in line for line in lines):
+                return
+            self.assertIsNone(process.poll(), f"ended before step {step}: {self.errors.read_text()}")
+            time.sleep(0.02)
+        self.fail(f"no step {step} in {MANY_S:g} s")
+
+    def finish(self, process, status=0):
+        self.assertEqual(process.wait(MANY_S), status, self.errors.read_text())
+        return self.said()
+
+    def same(self, name):
+        """Checks weights, optimizer states and losses of all steps against the undisturbed training."""
+        done = subprocess.run([HETU, "checkpoint", "diff", str(self.folder / "plain"), str(self.folder / name)], check=False,
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        losses = []
+        for one in ("plain", name):
+            records = [json.loads(line) for line in (self.folder / f"{one}.jsonl").read_text().splitlines()]
+            losses.append([(record["step"], record["loss"]) for record in records])
+        self.assertEqual([step for step, _ in losses[1]], list(range(STEPS)))
+        self.assertEqual(*losses)
+
+    def kill_worker(self, number):
+        os.kill(process_of(self.mark, "train_bert.py", number), signal.SIGKILL)
+
+    def test_goes_on_without_a_killed_worker(self):
+        process = self.start("killed", "-w", "4")
+        for step in (70, 160):
+            self.await_step(process, "killed", step)
+            self.kill_worker(step % 4)
+        lines = self.finish(process)
+        self.assertEqual(sum("continues from its newest checkpoint" in line for line in lines), 2, lines)
+        self.assertEqual(sum(line.startswith("round ") for line in lines), 3, lines)
+        self.same("killed")
+
+    def test_follows_the_list_of_machines(self):
+        machines = self.folder / "machines"
+        machines.write_text("localhost 4\n")
+        process = self.start("list", "--machines", str(machines))
+        for number, (step, workers) in enumerate(((60, 3), (140, 4), (220, 1)), 2):
+            self.await_step(process, "list", step)
+            machines.write_text(f"localhost {workers}\n")
+            self.await_line(process, f"round {number}: ")
+        lines = self.finish(process)
+        rounds = [line.partition(": ")[2] for line in lines if line.startswith("round ")]
+        self.assertEqual(rounds, ["2 pipelines x 2 stages on localhost 4",
+                                  "1 pipeline x 2 stages on localhost 2; 1 worker idle",
+                                  "2 pipelines x 2 stages on localhost 4", "1 pipeline x 1 stage on localhost 1"])
+        self.same("list")
+
+    def test_waits_for_machines_and_ends_by_signal(self):
+        machines = self.folder / "late machines"
+        process = self.start("late", "--machines", str(machines))
+        self.await_line(process, f"no machine is left; the job waits for a line in {machines}")
+        machines.write_text("localhost 2\n")
+        self.await_step(process, "late", 6)
+        machines.write_text("localhost two\n")  # said once, and ignored
+        self.await_line(process, "the machines stay as they are")
+        self.await_step(process, "late", 60)
+        process.send_signal(signal.SIGUSR1)
+        lines = self.finish(process)
+        self.assertEqual(sum("the machines stay as they are" in line for line in lines), 1, lines)
+        self.assertEqual(sum(line.startswith("round ") for line in lines), 1, lines)
+        process = self.start("late", "--machines", str(machines))
+        self.assertIn("expected HOST or HOST WORKERS", self.finish(process, 2)[-1])
+
+    def test_ends_with_an_error_that_would_come_again(self):
+        command = self.command("wrong")
+        for words, status, says in (
+                (["-w", "2", *command, "--optimizer", "none"], 2, "round 1"),
+                (["-w", "4", sys.executable, "-c", "raise SystemExit(9)", *command[2:]], 9, "3 rounds in a row"),
+                (["-w", "2", "--machines", "m", *command], 2, "--machines FILE, or -w N"),
+                ([*command], 2, "--machines FILE, or -w N"), (["-w", "2", "-s", "1", *command], 2, "can't be used with"),
+                (["-w", "2", *TRAIN, "--data", "x"], 2, "--elastic needs --devices")):
+            done = subprocess.run([*HETURUN, "--elastic", *words], capture_output=True, text=True, timeout=MANY_S,
+                                  check=False)
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertIn(says, done.stderr)
+        done = subprocess.run([*HETURUN, "-w", "2", "--machines", "m", *command], capture_output=True, text=True,
+                              check=False)
+        self.assertIn("--machines requires --elastic", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
