@@ -1,13 +1,12 @@
 #include "pipeline/options/planner_options.h"
 
 #include <algorithm>
-#include <charconv>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
 #include "base/text_file.h"
-#include "pipeline/choose/pipedream_graph.h"
 #include "pipeline/cost/block_table.h"
 #include "pipeline/cost/profile_file.h"
 
@@ -27,7 +26,7 @@ std::vector<int> powers_of_two(int most) {
 // Costs from one of the four forms: a profile, a CSV of one block, or a cost file or trace.
 class CostSource {
  public:
-  CostSource(const PlannerOptions& o, std::vector<std::string>& notes) : o_(o), notes_(notes) {
+  explicit CostSource(const PlannerOptions& o) : o_(o) {
     const CostOptions& c = o.plan.costs;
     require(!c.costs.empty(),
             "needs --costs FILE: a profile of the model, a cost file with 'blocks', the trace of a "
@@ -74,13 +73,13 @@ class CostSource {
     return costs;
   }
 
-  void note() {
+  void note(std::vector<std::string>& notes) const {
     if (table_)
-      notes_.emplace_back(
+      notes.emplace_back(
           "memory is that of weights, gradients and activations; the table has no optimizer "
           "states");
     if (!profile_.empty() || table_) return;
-    notes_.push_back(fmt::format(
+    notes.push_back(fmt::format(
         "costs are for micro-batches of {} (--micro-batch-size); other sizes are assumed to take "
         "time and memory in proportion",
         std::max(1, o_.plan.costs.table.micro_batch_size)));
@@ -99,7 +98,6 @@ class CostSource {
   }
 
   const PlannerOptions& o_;
-  std::vector<std::string>& notes_;
   std::string text_;
   bool table_ = false;
   Profile profile_;
@@ -225,6 +223,30 @@ Fields fields(PlannerOptions& o) {
         .argument = "N",
         .doc = "number of other configurations to print as text",
         .range = {0, 1 << 20}},
+       {.name = "export",
+        .value = &o.exports,
+        .argument = "LIST",
+        .doc = "also write the plan as flags and files of megatron, torch, torchtitan, deepspeed, "
+               "or as devices (a list of GPUs)",
+        .otherwise = "none"},
+       {.name = "export_to",
+        .value = &o.export_to,
+        .argument = "FOLDER",
+        .doc = "folder of the files of --export",
+        .otherwise = "they are printed, without the report"},
+       {.name = "blocks_are",
+        .value = &o.blocks_are,
+        .argument = "LIST",
+        .doc = "content of the costs' blocks in order, for megatron and torchtitan: "
+               "embedding,layers,head, or layers if the first and the last layer hold these "
+               "(layers*N, mtp, mtp*N: numbers of blocks)",
+        .otherwise = "not stated"},
+       {.name = "compare_with",
+        .value = &o.compare_with,
+        .argument = "PLAN",
+        .doc = "also predict a plan of another system: megatron:LAYOUT or megatron:SCRIPT with "
+               "further arguments of Megatron-LM, or 'torch:FILE.csv --partition 3,5,4'",
+        .otherwise = "none"},
        {.name = "format",
         .value = &o.format,
         .argument = "WHAT",
@@ -283,73 +305,26 @@ Machines parse_machines(const std::string& text, const std::string& origin) {
   return m;
 }
 
-PlanAnswer answer_of(PlannerOptions& o, std::vector<std::string>& notes) {
+CostsOfSize request_of(PlannerOptions& o, std::vector<std::string>& notes) {
   require(o.plan.sizes.memory_limit == 0,
           "--memory-limit must be in bytes here, for example 16GiB");
-  CostSource source(o, notes);
+  const auto source = std::make_shared<const CostSource>(o);
   PlanRequest& r = o.request;
   require(r.global_batch > 0, "needs --global-batch S");
-  if (r.micro_batch_sizes.empty()) r.micro_batch_sizes = source.sizes();
+  if (r.micro_batch_sizes.empty()) r.micro_batch_sizes = source->sizes();
   r.recompute = !o.no_recompute;
   r.sync = o.plan.sync;
   r.budget = static_cast<std::int64_t>(o.budget_millions * 1e6);
-  const Costs any = source.of(r.micro_batch_sizes.front());
+  const Costs any = source->of(r.micro_batch_sizes.front());
   r.machines = machines_of(o, any);
   check_bytes(r.machines, any);
-  source.note();
+  source->note(notes);
   if (r.machines.link.latency == 0 && r.machines.link.bandwidth == 0 && r.machines.pairs.empty() &&
       r.machines.workers() > 1)
     notes.emplace_back(
         "messages and sums of gradients take no time: the costs name no link; give --latency and "
         "--bandwidth, or --machines FILE");
-  return find_plan(r, [&](int size) { return source.of(size); });
-}
-
-namespace {
-
-MachineLevel level_of(const std::string& text, double memory_bytes) {
-  MachineLevel level;
-  level.memory_bytes = memory_bytes;
-  const std::size_t colon = text.find(':');
-  const auto number = [&](const std::string& part, auto& value) {
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
-    return error == std::errc() && end == part.data() + part.size();
-  };
-  require(colon != std::string::npos && number(text.substr(0, colon), level.count) &&
-              number(text.substr(colon + 1), level.bandwidth),
-          "--levels '{}': expected COUNT:BANDWIDTH, such as 4:1e9", text);
-  return level;
-}
-
-Planning pipedream_of(const PlannerOptions& o) {
-  require(!o.plan.costs.costs.empty(), "--planner pipedream needs --costs GRAPH.txt");
-  require(!o.levels.empty(), "--planner pipedream needs --levels, such as 4:1e9");
-  require(o.format != "flags", "--planner pipedream has no flags of a training; use text or json");
-  PipeDreamOptions options;
-  for (const std::string& text : o.levels)
-    options.levels.push_back(level_of(text, o.plan.sizes.memory_bytes));
-  Planning p{true, plan_pipedream_file(o.plan.costs.costs, options, false), {}};
-  p.formatted =
-      o.format == "json" ? plan_pipedream_file(o.plan.costs.costs, options, true) : p.text;
-  return p;
-}
-
-}  // namespace
-
-Planning planning_of(PlannerOptions& o) {
-  if (o.planner == "pipedream") return pipedream_of(o);
-  require(o.levels.empty(), "--levels needs --planner pipedream");
-  std::vector<std::string> notes;
-  const PlanAnswer answer = answer_of(o, notes);
-  Planning p{
-      answer.best.has_value(), to_text(answer, o.request, static_cast<std::size_t>(o.top)), {}};
-  if (answer.recompute_guessed && !o.no_recompute)
-    notes.emplace_back("the costs have no time of recompute; a forward's time is used");
-  for (const std::string& note : notes) p.text += "note: " + note + "\n";
-  p.formatted = o.format == "json"    ? to_json(answer, o.request)
-                : o.format == "flags" ? to_flags(answer, o.request)
-                                      : p.text;
-  return p;
+  return [source](int size) { return source->of(size); };
 }
 
 }  // namespace hetu
