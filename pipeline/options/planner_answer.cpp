@@ -10,11 +10,6 @@
 
 namespace hetu {
 
-PlanAnswer answer_of(PlannerOptions& o, std::vector<std::string>& notes) {
-  const CostsOfSize costs = request_of(o, notes);
-  return find_plan(o.request, costs);
-}
-
 namespace {
 
 MachineLevel level_of(const std::string& text, double memory_bytes) {

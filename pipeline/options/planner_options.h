@@ -42,10 +42,6 @@ Machines parse_machines(const std::string& text, const std::string& origin);
 /// what was assumed, one line each. Throws InvalidArgument, Config, Io.
 CostsOfSize request_of(PlannerOptions& o, std::vector<std::string>& notes);
 
-/// Completes the request by the options, and searches. Adds to `notes` what was assumed, one line
-/// each. Throws InvalidArgument, Config, Io.
-PlanAnswer answer_of(PlannerOptions& o, std::vector<std::string>& notes);
-
 /// An answer in the format `o.format`, and as text.
 struct Planning {
   bool fits = false;  ///< true if there is a plan
@@ -54,7 +50,7 @@ struct Planning {
 };
 
 /// Searches, formats the answer, and exports the plan. JSON has the key `exports`, with texts by
-/// the names of files, and `compared`, if the options ask for them. Throws as answer_of(),
+/// the names of files, and `compared`, if the options ask for them. Throws as request_of(),
 /// exported() and parse_given_plan(), and InvalidArgument if `o.format` is flags and there is no
 /// plan.
 Planning planning_of(PlannerOptions& o);

@@ -5,15 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/planner/exported_file.h"
 #include "pipeline/planner/planner.h"
 
 namespace hetu {
-
-/// A file of an export.
-struct ExportedFile {
-  std::string name;  ///< without a folder
-  std::string text;
-};
 
 /// Returns the names of the systems, in the order of --help.
 const std::vector<std::string>& export_systems();

@@ -28,8 +28,7 @@ std::vector<ExportedFile> export_devices(const Exporting& e) {
   std::vector<std::string> hosts = e.request.machines.hosts;
   if (hosts.empty()) hosts.assign(e.request.machines.workers(), "");
   std::string text = heading(e, "the launcher");
-  text +=
-      "# A line per rank: rank stage * pipelines + pipeline, for the first stage of a worker.\n";
+  text += "# The lines are ranks: worker w of pipeline d has rank w * pipelines + d.\n";
   if (!goes_by_host(workers, hosts))
     text += "# Ranks don't follow the order of hosts and GPUs: start them with a file of ranks.\n";
   for (const int worker : workers) {

@@ -27,14 +27,15 @@ void check_prediction_layers(const MegatronLayout& layout, int stages) {
   std::vector<std::size_t> found;
   for (std::size_t s = 0; s < layout.size(); ++s)
     if (layout[s].find('m') != std::string::npos) found.push_back(s);
-  require(found.size() <= 1,
+  if (found.empty()) return;
+  require(found.size() == 1,
           "--export megatron: Megatron-LM keeps all layers of multi-token prediction in one stage, "
           "but the plan has them in stages {} to {}; restrict --stages",
           found.front(), found.back());
-  require(found.empty() || found[0] + stages >= layout.size(),
+  require(found[0] + stages >= layout.size(),
           "--export megatron: Megatron-LM keeps layers of multi-token prediction in the last chunk "
           "of a worker, but the plan has them in stage {} of {}; add --methods 1f1b",
-          found.empty() ? 0 : found[0], layout.size());
+          found[0], layout.size());
 }
 
 }  // namespace

@@ -3,8 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/planner/export.h"
+#include "pipeline/planner/exported_file.h"
 #include "pipeline/planner/model_blocks.h"
+#include "pipeline/planner/planner.h"
 
 namespace hetu {
 

@@ -74,7 +74,7 @@ PlanChoice predicted(const GivenPlan& given, const PlanRequest& request, const C
     how.sync = request.sync;
     return proved_plan(compute, how).lowered;
   };
-  // Of pipelines that are alike two suffice, as in the planner.
+  // Two pipelines suffice if all are alike, as in the planner.
   const Schedule lowered = lowered_for(alike ? std::min(2, one.pipelines) : one.pipelines);
   const PlanShape shape(lowered);
   const std::size_t places = static_cast<std::size_t>(shape.workers()) * one.pipelines;
