@@ -1,5 +1,7 @@
 // `hetu plan`: the fastest plan for given machines, with a certificate.
 
+#include <filesystem>
+
 #include "base/error.h"
 #include "base/progress_line.h"
 #include "cli/command.h"
@@ -28,6 +30,25 @@ std::string help() {
          help_text(options_of(fields(unused)));
 }
 
+// Writes the files of the exports into their folder, or prints them. Returns true if the report is
+// still to be printed.
+bool put_exports(const Planning& planning, const PlannerOptions& o) {
+  if (!o.export_to.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(o.export_to, error);
+    for (const ExportedFile& f : planning.files)
+      put(f.text, std::filesystem::path(o.export_to) / f.name);
+    return true;
+  }
+  // JSON has the files itself.
+  if (planning.files.empty() || o.format == "json") return true;
+  std::string text;
+  for (const ExportedFile& f : planning.files)
+    text += planning.files.size() == 1 ? f.text : fmt::format("==> {} <==\n{}\n", f.name, f.text);
+  put(text, "");
+  return !o.plan.output.empty();
+}
+
 }  // namespace
 
 int plan_command(const Arguments& arguments) {
@@ -44,11 +65,13 @@ int plan_command(const Arguments& arguments) {
   o.request.progress = progress;
   const Planning planning = planning_of(o);
   progress.close();
+  const bool printed = !planning.files.empty() && o.export_to.empty();
   // Flags and a page say little on a terminal, so the text comes with them, also if there is no
   // plan.
   const bool other = o.format == "flags" || o.format == "html";
-  if (!other || planning.fits) put(planning.formatted, o.plan.output);
-  if (other && (!o.plan.output.empty() || !planning.fits)) put(planning.text, "");
+  const bool puts = put_exports(planning, o);
+  if (puts && (!other || planning.fits)) put(planning.formatted, o.plan.output);
+  if (other && ((!o.plan.output.empty() && !printed) || !planning.fits)) put(planning.text, "");
   if (other && !planning.fits)
     put(fmt::format("{} is not written\n",
                     o.plan.output.empty() ? "the " + o.format : o.plan.output),

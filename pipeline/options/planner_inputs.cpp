@@ -21,8 +21,7 @@ std::vector<int> powers_of_two(int most) {
 
 }  // namespace
 
-CostSource::CostSource(const PlannerOptions& o, std::vector<std::string>& notes)
-    : o_(o), notes_(notes) {
+CostSource::CostSource(const PlannerOptions& o) : o_(o) {
   const CostOptions& c = o.plan.costs;
   require(!c.costs.empty(),
           "needs --costs FILE: a profile of the model, a cost file with 'blocks', the trace of a "
@@ -65,13 +64,13 @@ Costs CostSource::of(int size) const {
   return costs;
 }
 
-void CostSource::note() {
+void CostSource::note(std::vector<std::string>& notes) const {
   if (table_)
-    notes_.emplace_back(
+    notes.emplace_back(
         "memory is that of weights, gradients and activations; the table has no optimizer "
         "states");
   if (!profile_.empty() || table_) return;
-  notes_.push_back(fmt::format(
+  notes.push_back(fmt::format(
       "costs are for micro-batches of {} (--micro-batch-size); other sizes are assumed to take "
       "time and memory in proportion",
       std::max(1, o_.plan.costs.table.micro_batch_size)));

@@ -12,9 +12,8 @@ namespace hetu {
 /// file or a trace.
 class CostSource {
  public:
-  /// Reads --costs. Adds to `notes` what is assumed, by note(). Both must outlive this object.
-  /// Throws InvalidArgument, Config, Io.
-  CostSource(const PlannerOptions& o, std::vector<std::string>& notes);
+  /// Reads --costs. `o` must outlive this object. Throws InvalidArgument, Config, Io.
+  explicit CostSource(const PlannerOptions& o);
 
   /// Returns the micro-batch sizes to try unless the user names them.
   std::vector<int> sizes() const;
@@ -22,13 +21,12 @@ class CostSource {
   /// them.
   Costs of(int size) const;
   /// Adds the assumptions of these costs to the notes.
-  void note();
+  void note(std::vector<std::string>& notes) const;
 
  private:
   Costs of_table(int size) const;
 
   const PlannerOptions& o_;
-  std::vector<std::string>& notes_;
   std::string text_;
   bool table_ = false;
   Profile profile_;

@@ -21,8 +21,12 @@ struct PlannerOptions {
   std::vector<std::string> levels;  ///< for pipedream: COUNT:BANDWIDTH, the innermost level first
   double budget_millions = 60;      ///< most instructions to simulate, in millions
   int top = 12;
-  std::string format = {};  ///< text, json, html or flags; "": text
-  bool explain = false;     ///< also why: times, links and other machines
+  std::string format = {};           ///< text, json, html or flags; "": text
+  bool explain = false;              ///< also why: times, links and other machines
+  std::vector<std::string> exports;  ///< systems to write the plan for (export_systems())
+  std::string export_to = {};        ///< folder of their files; "": they are printed
+  std::string blocks_are = {};       ///< content of the costs' blocks (parse_model_blocks)
+  std::string compare_with = {};     ///< a plan of another system (parse_given_plan); "": none
 };
 
 /// Returns the options, in the order of --help.

@@ -34,6 +34,22 @@ std::int64_t instructions_of(const Schedule& s) {
   return all;
 }
 
+// Returns the bytes of a worker that the simulator doesn't count: the working memory of its stages,
+// the fields of a step, and the slots of their messages, as the stage compiler places them.
+double other_bytes(const CutProblem& p, const Costs& costs, std::size_t place) {
+  double bytes = 0;
+  const auto worker = static_cast<int>(place) % p.shape.workers();
+  for (const PlanShape::Copy& copy : p.shape.on(worker)) {
+    const StageCost& stage = costs.stages[copy.stage];
+    const bool last = copy.stage + 1 == p.shape.stages();
+    const double in = copy.stage > 0 ? costs.stages[copy.stage - 1].bytes_out : 0;
+    const double out = last ? 0 : stage.bytes_out;
+    bytes += stage.working_bytes + stage.feed_bytes * p.lowered.micro_batches +
+             in * (copy.live + 1 + kSendSlots) + out * (copy.held + 1 + kSendSlots);
+  }
+  return bytes;
+}
+
 class Search {
  public:
   Search(const CutProblem& problem, const StepBound& bound, const Standing& so_far,
@@ -91,23 +107,6 @@ class Search {
     return p_.costs.memory_limit.empty() ? 0 : p_.costs.memory_limit[place];
   }
 
-  // Returns the bytes of a worker that the simulator doesn't count: the working memory of its
-  // stages, the fields of a step, and the slots of their messages, as the stage compiler places
-  // them.
-  double other_bytes(const Costs& costs, std::size_t place) const {
-    double bytes = 0;
-    const auto worker = static_cast<int>(place) % p_.shape.workers();
-    for (const PlanShape::Copy& copy : p_.shape.on(worker)) {
-      const StageCost& stage = costs.stages[copy.stage];
-      const bool last = copy.stage + 1 == p_.shape.stages();
-      const double in = copy.stage > 0 ? costs.stages[copy.stage - 1].bytes_out : 0;
-      const double out = last ? 0 : stage.bytes_out;
-      bytes += stage.working_bytes + stage.feed_bytes * p_.lowered.micro_batches +
-               in * (copy.live + 1 + kSendSlots) + out * (copy.held + 1 + kSendSlots);
-    }
-    return bytes;
-  }
-
   void note_excess(double needed, int place) {
     LeastExcess& e = result_.excess;
     const double most = limit(place);
@@ -138,18 +137,14 @@ class Search {
   void judge(const std::vector<int>& ends) {
     std::vector<int> first = {0};
     first.insert(first.end(), ends.begin(), ends.end() - 1);
-    const Costs costs = cut_costs(p_, bound_, first);
-    const Simulation s = simulate(p_.lowered, costs);
+    FoundCut found = predicted_cut(p_, bound_, first);
     budget_.instructions -= cost_of_one_;
     ++budget_.simulations;
-    FoundCut found{first, s.step_time, {}, {}};
     bool fits = true;
-    for (std::size_t place = 0; place < s.workers.size(); ++place) {
-      found.peak_bytes.push_back(s.workers[place].peak_bytes + other_bytes(costs, place));
-      found.busy.push_back(s.workers[place].busy);
+    for (std::size_t place = 0; place < found.peak_bytes.size(); ++place) {
       const double most = limit(static_cast<int>(place));
-      if (most > 0 && found.peak_bytes.back() > most) {
-        note_excess(found.peak_bytes.back(), static_cast<int>(place));
+      if (most > 0 && found.peak_bytes[place] > most) {
+        note_excess(found.peak_bytes[place], static_cast<int>(place));
         fits = false;
       }
     }
@@ -186,6 +181,18 @@ Costs cut_costs(const CutProblem& p, const StepBound& bound, const std::vector<i
     costs.stages[s].reduce_grad = bound.sum_time(static_cast<int>(s), costs.stages[s]);
   costs.allreduce = 0;
   return costs;
+}
+
+FoundCut predicted_cut(const CutProblem& problem, const StepBound& bound,
+                       const std::vector<int>& first_block) {
+  const Costs costs = cut_costs(problem, bound, first_block);
+  const Simulation s = simulate(problem.lowered, costs);
+  FoundCut found{first_block, s.step_time, {}, {}};
+  for (std::size_t place = 0; place < s.workers.size(); ++place) {
+    found.peak_bytes.push_back(s.workers[place].peak_bytes + other_bytes(problem, costs, place));
+    found.busy.push_back(s.workers[place].busy);
+  }
+  return found;
 }
 
 CutSearch search_cuts(const CutProblem& problem, const StepBound& bound, const Standing& so_far,

@@ -62,6 +62,10 @@ struct CutSearch {
 Costs cut_costs(const CutProblem& problem, const StepBound& bound,
                 const std::vector<int>& first_block);
 
+/// Simulates one cut and returns its prediction, whatever the memory limits are.
+FoundCut predicted_cut(const CutProblem& problem, const StepBound& bound,
+                       const std::vector<int>& first_block);
+
 /// Searches the cuts in the order of their lower bounds until none can be faster than the best one
 /// or than the one so far. A stage has at least one block.
 CutSearch search_cuts(const CutProblem& problem, const StepBound& bound, const Standing& so_far,

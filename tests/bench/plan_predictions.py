@@ -40,7 +40,7 @@ MODELS = {
     "base": Model("train_bert.py", ["--model", "base"], "1,2", 8),
     "gpt": Model("train_gpt.py", [], "1,2", 8),
 }
-# Restrictions of the plan: methods, stages, pipelines, micro-batch size.
+# Restrictions of the plan: method, stages, pipelines, and which of the model's micro-batch sizes (from 1).
 CONFIGURATIONS = (("gpipe", 1, 1, 2), ("1f1b", 2, 1, 1), ("1f1b", 2, 1, 2), ("gpipe", 2, 1, 2), ("zb-h1", 2, 1, 1),
                   ("interleaved-1f1b", 2, 1, 1), ("zb-v", 2, 1, 2), ("chimera", 2, 1, 1), ("1f1b", 1, 2, 2),
                   ("gpipe", 1, 2, 1))
@@ -66,9 +66,14 @@ def profiled(model: Model, data: Path, folder: Path) -> Path:
     return file
 
 
+def size_of(model: Model, number: int) -> int:
+    return int(model.sizes.split(",")[number - 1])
+
+
 def predicted(profile: Path, model: Model, configuration: tuple[str, int, int, int], plan: Path) -> float:
     """Writes the best plan of a configuration. Returns the seconds of a step that it promises."""
-    method, stages, pipelines, size = configuration
+    method, stages, pipelines, number = configuration
+    size = size_of(model, number)
     words = ["hetu", "plan", "--costs", profile, "--workers", stages * pipelines, "--global-batch", model.batch, "--methods",
              method, "--stages", stages, "--pipelines", pipelines, "--micro-batch-sizes", size, "--no-recompute"]
     found = json.loads(run(*words, "--format", "json"))["plan"]
@@ -106,7 +111,8 @@ def summary(name: str, rounds: list[dict[Any, tuple[float, float]]], limit: floa
           f"{'to':>8}")
     good = True
     for configuration in CONFIGURATIONS:
-        method, stages, pipelines, size = configuration
+        method, stages, pipelines, number = configuration
+        size = size_of(MODELS[name], number)
         pairs = [seen[configuration] for seen in rounds]
         ratios = [real / promised for promised, real in pairs]
         middle = statistics.median(ratios)

@@ -121,6 +121,65 @@ TEST(PlanCommand, PlansAsPipeDream) {
   EXPECT_THAT(hetu("plan --levels 2:1e9").err, HasSubstr("needs --planner pipedream"));
 }
 
+TEST(PlanCommand, ExportsThePlan) {
+  file("profile.json", profile());
+  const std::string base =
+      "plan --costs profile.json --workers 4 --global-batch 16 --methods 1f1b --blocks-are "
+      "embedding,layers,head ";
+  // one file is printed as it is, without the report
+  const Outcome one = hetu(base + "--export megatron");
+  ASSERT_EQ(one.status, 0) << one.err;
+  EXPECT_THAT(one.out, AllOf(StartsWith("# Made by `hetu plan` for Megatron-LM: 1f1b"),
+                             HasSubstr("\n  --global-batch-size 16\n")));
+  const Outcome two = hetu(base + "--export deepspeed,devices");
+  EXPECT_THAT(two.out,
+              AllOf(StartsWith("==> ds_config.json <==\n{"), HasSubstr("\n==> devices.txt <==\n")));
+  const Outcome folders = hetu(base + "--export torch,torchtitan --export-to made/here");
+  ASSERT_EQ(folders.status, 0) << folders.err;
+  EXPECT_THAT(folders.out, StartsWith("plan: 1f1b"));
+  for (const char* name :
+       {"torch.csv", "torch_stages.json", "torchtitan.sh", "torchtitan_stages.py"})
+    EXPECT_NE(read_text(folder() / "made/here" / name), "") << name;
+  const Outcome object = hetu(base + "--export torch --format json");
+  EXPECT_EQ(json::parse(object.out)["exports"]["torch.csv"],
+            read_text(folder() / "made/here/torch.csv"));
+  EXPECT_THAT(hetu(base + "--export torchh").err, HasSubstr("known systems: megatron, torch"));
+  EXPECT_THAT(hetu(base + "--export-to made").err, HasSubstr("--export-to needs --export"));
+  const Outcome tight = hetu(base + "--export megatron --memory-limit 1MiB");
+  EXPECT_EQ(tight.status, 1);
+  EXPECT_THAT(tight.out, StartsWith("no plan fits"));
+}
+
+TEST(PlanCommand, PredictsThePlanOfAnotherSystem) {
+  file("profile.json", profile());
+  const std::string base =
+      "plan --costs profile.json --workers 4 --global-batch 16 --blocks-are embedding,layers,head ";
+  const Outcome o = hetu(base + "--compare-with 'megatron:Et*3|tL --micro-batch-size 2'");
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("\ncompared with the plan of megatron: 1f1b, 2 pipelines x 2 "
+                                     "stages, 4 micro-batches of 2 samples\n"),
+                           HasSubstr(" % above the plan found\n"), HasSubstr("  peak memory: ")));
+  const json compared =
+      json::parse(hetu(base + "--format json --memory-limit 30MiB --compare-with 'megatron:Et*3|tL "
+                              "--micro-batch-size 2'")
+                      .out)["compared"];
+  EXPECT_GT(compared["excess"].get<double>(), 0);
+  EXPECT_EQ(compared["first_block"], json({0, 4}));
+  EXPECT_FALSE(compared["fits"].get<bool>());
+  // PyTorch's file of a plan is as fast as that plan
+  hetu(base + "--methods zb-h1 --stages 2 --export torch --export-to here");
+  const json table = json::parse(read_text(folder() / "here/torch_stages.json"));
+  const json same = json::parse(hetu(base +
+                                     "--methods zb-h1 --stages 2 --format json "
+                                     "--compare-with 'torch:here/" +
+                                     table["compare_with"].get<std::string>().substr(6) + "'")
+                                    .out)["compared"];
+  EXPECT_EQ(same["excess"], 0.0);
+  const Outcome wrong = hetu(base + "--compare-with 'megatron:Et|xL'");
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("add --micro-batch-size B"));
+}
+
 TEST(PlanCommand, SaysWhatIsMissingOrWrong) {
   file("profile.json", profile());
   file("costs.json", R"({"stages": [{}, {}]})");
