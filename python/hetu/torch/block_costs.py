@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -37,6 +37,14 @@ class Span(NamedTuple):
     is_disturbed: bool  # the system has run something else in between
 
 
+class Measuring(NamedTuple):
+    """How pieces are measured."""
+
+    make_optimizer: MakeOptimizer
+    turns: int  # after a warm-up; a piece whose times vary is measured more often
+    there: StageDevice
+
+
 class Block(NamedTuple):
     """A piece's costs, and the spread of each of its times."""
 
@@ -45,11 +53,9 @@ class Block(NamedTuple):
 
 
 def block_costs(pieces: Sequence[nn.Module], loss: Callable[[Any, Any], torch.Tensor], inputs: Any, target: Any,
-                make_optimizer: MakeOptimizer, turns: int, there: StageDevice) -> list[Block]:
-    """Returns the costs of each piece for the micro-batch (inputs, target). The last piece includes the loss.
-
-    turns: the number of measurements, after a warm-up. A piece whose times vary is measured up to four times as often.
-    """
+                how: Measuring) -> list[Block]:
+    """Returns the costs of each piece for the micro-batch (inputs, target). The last piece includes the loss."""
+    there = how.there
     value, target = there.moved(inputs), there.moved(target)
     batch = storages_of(flatten(value)[0])
     kept = batch.copy()  # storages that need no memory of their own: those of the batch, and those counted before
@@ -60,8 +66,8 @@ def block_costs(pieces: Sequence[nn.Module], loss: Callable[[Any, Any], torch.Te
         with there.step(), there.borrowing(piece, loss), _own_gradients(piece):
             one = _Piece(piece, value, end, batch, there.device)
             costs, value = one.bytes(kept)
-            update, states = _update_of(piece, make_optimizer, there.device)
-            by_part = dict(zip(PARTS, [*_repeated(one.turn, turns), *_repeated(update, turns)], strict=True))
+            update, states = _update_of(piece, how.make_optimizer, there.device)
+            by_part = dict(zip(PARTS, [*_repeated(one.turn, how.turns), *_repeated(update, how.turns)], strict=True))
         feed = (batch if number == 0 else {}) | (storages_of(flatten(target)[0]) if last else {})
         costs.update(_milliseconds(by_part), feed_bytes=float(sum(feed.values())))
         costs["weight_bytes"] += states
@@ -112,7 +118,7 @@ class _Clock:
         self.start()
 
 
-def _milliseconds(seconds: dict[str, Sequence[float]]) -> dict[str, float]:
+def _milliseconds(seconds: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Returns the times of a cost file. A backward in two parts takes longer than a whole one; a cost file has one time for
     both, so the parts are scaled to the whole backward."""
     typical = {part: 1e3 * _typical(times) for part, times in seconds.items()}
