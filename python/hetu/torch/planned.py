@@ -107,7 +107,7 @@ def transport_of(plan: FoundPlan | None, devices: Any) -> Any:
     place = plan.place_of(env["worker"], env["workers"])
     links = leave.transport(place)
     if links.worker != place:
-        raise ValueError(f"{plan.name}: this worker has place {place} in the plan, but its links were opened before, as those "
-                         f"of worker {links.worker}; make the Pipeline of a plan before anything else that communicates, such "
-                         f"as hetu.torch.profile()")
+        raise ValueError(f"{plan.name}: this worker has place {place} in the plan, but its links were opened before, as "
+                         f"those of worker {links.worker}; make the Pipeline of a plan before anything else that "
+                         f"communicates, such as hetu.torch.profile()")
     return links
