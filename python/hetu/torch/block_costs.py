@@ -57,7 +57,8 @@ def block_costs(pieces: Sequence[nn.Module], loss: Callable[[Any, Any], torch.Te
     """Returns the costs of each piece for the micro-batch (inputs, target). The last piece includes the loss."""
     there = how.there
     value, target = there.moved(inputs), there.moved(target)
-    batch = storages_of(flatten(value)[0])
+    fields, targets = storages_of(flatten(value)[0]), storages_of(flatten(target)[0])
+    batch = fields | targets
     kept = batch.copy()  # storages that need no memory of their own: those of the batch, and those counted before
     found = []
     for number, piece in enumerate(pieces):
@@ -68,7 +69,7 @@ def block_costs(pieces: Sequence[nn.Module], loss: Callable[[Any, Any], torch.Te
             costs, value = one.bytes(kept)
             update, states = _update_of(piece, how.make_optimizer, there.device)
             by_part = dict(zip(PARTS, [*_repeated(one.turn, how.turns), *_repeated(update, how.turns)], strict=True))
-        feed = (batch if number == 0 else {}) | (storages_of(flatten(target)[0]) if last else {})
+        feed = (fields if number == 0 else {}) | (targets if last else {})
         costs.update(_milliseconds(by_part), feed_bytes=float(sum(feed.values())))
         costs["weight_bytes"] += states
         found.append(Block(costs, {part: _spread(seconds) for part, seconds in by_part.items()}))

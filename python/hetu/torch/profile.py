@@ -134,9 +134,10 @@ def _measured(model: Any, loss: Callable[[Any, Any], torch.Tensor], batch: tuple
 
 
 def _first(value: Any, rows: int, size: int, what: str) -> Any:
-    """Returns the first samples of a part of the batch."""
+    """Returns the first samples of a part of the batch, in memory of their own."""
     parts = [size, rows - size] if size < rows else [size]
-    return unflatten(cut_batch(value, rows, parts, what)[0], flatten(value)[1])
+    leaves = cut_batch(value, rows, parts, what)[0]
+    return unflatten([leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], flatten(value)[1])
 
 
 def _is_full(error: BaseException) -> bool:
