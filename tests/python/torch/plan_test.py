@@ -268,8 +268,13 @@ class Path4(unittest.TestCase):
                 if event["ph"] == "X" and not event["cat"].startswith("RECV"):
                     rows.setdefault(event["pid"], set()).add((event["tid"], event["args"]["step"], event["name"]))
             self.assertEqual(rows[0], rows[1])
-            print(f"predicted {plan['step_time']:.1f} ms per step, by worker {plan['workers']}, cut {plan['first_block']}; "
-                  f"measured / predicted: {[round(step['ratio'], 3) for step in compared['steps']]}", flush=True)
+            self.assertEqual(compared["unplanned_events"], 0)
+            steps = [run["step_time"] for run in compared["runs"]]
+            for step in steps:
+                self.assertAlmostEqual(step["predicted"], plan["step_time"], 3)
+            print(f"predicted {plan['step_time']:.1f} ms per step, workers {plan['workers']}, cut {plan['first_block']}; "
+                  f"measured / predicted: {[round(step['measured'] / step['predicted'], 3) for step in steps]}", flush=True)
+            print("\n".join(line for line in printed.splitlines() if "kept" in line), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from torch import nn
 
 import hetu.torch
 from hetu import _hetu
+from hetu.torch.live_bytes import LiveBytes
 
 ROWS, WIDTH, STEPS = 16, 16, 4
 MS = (60, 30, 30, 90, 30, 60, 30, 30)  # of each piece's forward of two samples
@@ -62,11 +63,16 @@ def run(x):
     """Trains by the plan, and compares with one process."""
     pipe = hetu.torch.Pipeline(model(), nn.MSELoss(), plan="plan.json")
     optimizer = torch.optim.Adam(pipe.parameters())
-    for step in range(STEPS):
-        if step == 1:
-            pipe.record()
+    with LiveBytes() as live:
+        pipe.step(x, x)
+    optimizer.step()
+    pipe.record()
+    for _ in range(1, STEPS):
         pipe.step(x, x)
         optimizer.step()
+    weights = sum(p.numel() * p.element_size() for p in pipe.parameters())
+    promised, kept = pipe.plan.peak_bytes[pipe.transport.worker], 3 * weights + live.peak  # live: also the gradients
+    print(f"place {pipe.transport.worker}: promised {promised:.0f} bytes, kept {kept}, {kept / promised:.2f} of it")
     pipe.write_trace("trace.json", costs="model.json", machines="machines.json")
     alone = model(waits=False)
     other = torch.optim.Adam(alone.parameters())
