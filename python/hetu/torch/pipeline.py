@@ -112,7 +112,7 @@ class Pipeline(ModuleLike):
         if self.plan:
             schedule, micro_batches, pipelines, first_pieces, options = self.plan.arguments(
                 schedule=schedule, micro_batches=micro_batches, pipelines=pipelines, first_pieces=first_pieces, **options)
-        schedule, micro_batches = schedule or "1f1b", 4 if micro_batches is None else micro_batches
+        schedule, micro_batches = ("1f1b" if schedule is None else schedule), (4 if micro_batches is None else micro_batches)
         self.turns: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         loss = losses.loss_of(model_with_loss(model)) if loss is None else loss
         rule = losses.rule_of(loss, loss_weight, loss_reduction)
