@@ -213,12 +213,12 @@ class Plans(unittest.TestCase):
                                        devices=devices, **named)
 
         answer = self.plan(methods=["1f1b"], stages=[4])
-        made = pipe(answer)
         with self.assertRaisesRegex(ValueError, r"the plan is for 16 samples per pipeline .* and step\(\) received 24; pass "
                                                 "16, or plan again with --global-batch 24"):
-            made.step(torch.ones(24, WIDTH), torch.ones(24, WIDTH))
+            pipe(answer).step(torch.ones(24, WIDTH), torch.ones(24, WIDTH))
         with self.assertRaisesRegex(ValueError, r"received 8"):
-            made.step(torch.ones(8, WIDTH), torch.ones(8, WIDTH))
+            pipe(answer).step(torch.ones(8, WIDTH), torch.ones(8, WIDTH))
+        made = pipe(answer)
         made.step(torch.ones(16, WIDTH), torch.ones(16, WIDTH))
         made.step(torch.ones(8, WIDTH), torch.ones(8, WIDTH))  # the last batch of an epoch
         no_plan = {**answer, "plan": None}
