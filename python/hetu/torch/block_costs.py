@@ -38,7 +38,7 @@ class Span(NamedTuple):
 
 
 class Measuring(NamedTuple):
-    """How pieces are measured."""
+    """The parameters of a measurement."""
 
     make_optimizer: MakeOptimizer
     turns: int  # after a warm-up; a piece whose times vary is measured more often

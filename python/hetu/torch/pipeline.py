@@ -117,9 +117,7 @@ class Pipeline(ModuleLike):
         loss = losses.loss_of(model_with_loss(model)) if loss is None else loss
         rule = losses.rule_of(loss, loss_weight, loss_reduction)
         workers = self.transport.workers
-        if pipelines < 1 or workers % pipelines:
-            raise ValueError(f"{workers} workers can't be divided into {pipelines} pipelines: pipelines must be at least 1, "
-                             f"and the number of workers a multiple of {pipelines}")
+        _check_pipelines(workers, pipelines)
         self.pipelines, self.micro_batches, self.seed = pipelines, micro_batches, seed
         self.check_batches = check_batches
         self.by_tree = _by_tree(sums, averaging)
@@ -525,6 +523,13 @@ class Pipeline(ModuleLike):
             self.averages.link = None
         self.job = self.functions.job = self.averages = self.state.averages = None
         self.state.folders.clear()
+
+
+def _check_pipelines(workers: int, pipelines: int) -> None:
+    """Throws ValueError if the workers don't divide into pipelines."""
+    if pipelines < 1 or workers % pipelines:
+        raise ValueError(f"{workers} workers can't be divided into {pipelines} pipelines: pipelines must be at least 1, and "
+                         f"the number of workers a multiple of {pipelines}")
 
 
 def _check_schedule(schedule: plans.Schedule, width: int, micro_batches: int) -> None:
