@@ -11,9 +11,7 @@ file for each size. A later run adds its sizes to the file, and replaces those t
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import platform
 import shutil
 import subprocess
 import sys
@@ -21,13 +19,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hetu import _hetu, files, one_line_errors
+from hetu import _hetu, files, one_line_errors, profile_file
 from hetu.command_parser import CommandParser
 from hetu.job.flags import check_suffix
+from hetu.profile_file import SIZES, links_of, merged
 
 MICRO_BATCHES = 4  # per step, so that the sums of gradients and the update are a small part
 ERROR_LINES = 5
-SIZES = "micro_batch_sizes"
 
 
 def flags_of(size: int, workers: int, steps: int, trace: Path) -> list[str]:
@@ -70,38 +68,6 @@ def costs_of(given: argparse.Namespace, size: int, folder: Path) -> dict[str, An
     return costs
 
 
-def links_of(measured: dict[int, dict[str, Any]]) -> dict[str, float]:
-    """Returns latency and bandwidth (bytes per ms) of a line through the transit times at the measured message sizes; with
-    one size, or if larger messages weren't slower, the mean time as latency and no bandwidth."""
-    points = []
-    for costs in measured.values():
-        sizes = [stage["bytes_out"] for stage in costs["stages"][:-1]]
-        if sizes and costs["link"]["latency"] > 0:
-            points.append((sum(sizes) / len(sizes), costs["link"]["latency"]))
-    if not points:
-        return {"latency": 0.0, "bandwidth": 0.0}
-    mean_bytes = sum(size for size, _ in points) / len(points)
-    mean_ms = sum(ms for _, ms in points) / len(points)
-    spread = sum((size - mean_bytes) ** 2 for size, _ in points)
-    slope = sum((size - mean_bytes) * (ms - mean_ms) for size, ms in points) / spread if spread else 0.0
-    latency = mean_ms - slope * mean_bytes
-    if slope <= 0 or latency <= 0:
-        return {"latency": mean_ms, "bandwidth": 0.0}
-    return {"latency": latency, "bandwidth": 1 / slope}
-
-
-def merged(old: dict[str, Any], new: dict[str, Any], name: str) -> dict[str, Any]:
-    """Returns the profile `old` with the sizes of `new`. Throws ValueError if they are of different models."""
-    if SIZES not in old:
-        raise ValueError(f"{name} is not a profile; choose another file for -o")
-    one, other = (next(iter(profile[SIZES].values()))["blocks"] for profile in (old, new))
-    if len(one) != len(other):
-        raise ValueError(f"{name} is the profile of a model of {len(one)} blocks, and this model has {len(other)}; choose "
-                         "another file for -o")
-    sizes = {**old[SIZES], **new[SIZES]}
-    return {**old, **new, SIZES: dict(sorted(sizes.items(), key=lambda item: int(item[0])))}
-
-
 def profile_of(given: argparse.Namespace, progress: Any) -> dict[str, Any]:
     """Measures all sizes. A size that fails ends the sweep if a smaller one was measured, since memory may not suffice."""
     measured: dict[int, dict[str, Any]] = {}
@@ -119,9 +85,7 @@ def profile_of(given: argparse.Namespace, progress: Any) -> dict[str, Any]:
     for costs in measured.values():
         costs["link"] = {**link, "pairs": []}
         del costs["workers"]
-    return {"command": " ".join(given.script), "machine": platform.processor() or platform.machine(),
-            "measured": datetime.datetime.now().isoformat(timespec="seconds"), "workers": given.workers,
-            SIZES: {str(size): costs for size, costs in measured.items()}}
+    return profile_file.described(measured, " ".join(given.script), given.workers)
 
 
 def report(profile: dict[str, Any]) -> str:

@@ -26,11 +26,12 @@ from hetu.torch.losses import causal_lm_loss, masked_lm_loss, token_count
 from hetu.torch.measured import cut_by_time
 from hetu.torch.model_pieces import ModelPieces
 from hetu.torch.pipeline import Pipeline
+from hetu.torch.profile import profile
 from hetu.torch.record import record
 from hetu.torch.scaler import GradScaler
 from hetu.torch.single_process import single_process
 from hetu.torch.tracing import split
 
 __all__ = ["AveragedModel", "CutPoint", "GradScaler", "ModelPieces", "Pipeline", "causal_lm_loss", "cut_by_time", "empty",
-           "generate", "load_dcp", "masked_lm_loss", "record", "save_dcp", "seed_of", "single_process", "split",
+           "generate", "load_dcp", "masked_lm_loss", "profile", "record", "save_dcp", "seed_of", "single_process", "split",
            "token_count"]

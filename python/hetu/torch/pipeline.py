@@ -40,6 +40,8 @@ from hetu.torch.modes import Modes, autocast_devices, check_gradients_enabled, s
 from hetu.torch.module_like import ModuleLike
 from hetu.torch.optimizer_states import Optimizers
 from hetu.torch.outputs import Outputs, mean_metrics
+from hetu.torch.planned import FoundPlan, transport_of
+from hetu.torch.predicted import predict
 from hetu.torch.shards import Shards
 from hetu.torch.split_backward import keep_compiled_buffers, refuse_old_hooks
 from hetu.torch.state import PipelineState
@@ -66,10 +68,12 @@ class Pipeline(ModuleLike):
     for workers that can't compute the same bits of a batch, such as hosts of different kinds.
     schedule: a method's name, a CSV or JSON file, module:function, a function of stages and micro_batches that returns rows
     of action strings, or a plan. Any method with a flush is allowed. Further options (chunks, pairs, with_recompute) are
-    those of `hetu schedule`.
-    micro_batches: per pipeline and step. Some may have fewer samples than others, and some may be empty.
+    those of `hetu schedule`. None: 1f1b.
+    micro_batches: per pipeline and step; 4 by default. Some may have fewer samples than others, and some may be empty.
     pipelines: the number of copies of the model. They share the workers and sum their gradients; each receives its own
     samples.
+    plan: the file that `hetu plan -o plan.json` has written, or the dict of hetu.schedule.plan(). It replaces schedule,
+    micro_batches, pipelines and first_pieces, and gives each worker its place.
     averaging: a hetu.averaging.Averaging, or the name of its method. Pipelines then don't sum gradients. Each makes its own
     updates, and averages weights in groups of the pipelines that are ready; see run().
     first_pieces: the first piece of each stage. None: as even as possible.
@@ -96,21 +100,24 @@ class Pipeline(ModuleLike):
 
         return ThreadedPipeline(make, model, devices, named.get("averaging"))
 
-    def __init__(self, model: Any, loss: Callable[[Any, Any], torch.Tensor] | None = None, schedule: Any = "1f1b",
-                 micro_batches: int = 4, *, pipelines: int = 1, averaging: Any = None,
+    def __init__(self, model: Any, loss: Callable[[Any, Any], torch.Tensor] | None = None, schedule: Any = None,
+                 micro_batches: int | None = None, *, plan: Any = None, pipelines: int = 1, averaging: Any = None,
                  loss_weight: Callable[..., Any] | None = None, loss_reduction: str | None = None,
                  check_loss_every: int = 100, check_batches: bool = True, shard_optimizer: bool = False,
                  sums: str = "running", first_pieces: Sequence[int] | None = None, tied: Sequence[tuple[str, str]] = (),
                  seed: int = 0, device: Any = None, devices: Any = None, **options: Any) -> None:
-        self.transport = leave.transport(_hetu.env()["worker"]) if devices is None else devices
         self.in_threads = devices is not None
+        self.plan = FoundPlan(plan) if plan is not None else None
+        self.transport = transport_of(self.plan, devices)
+        if self.plan:
+            schedule, micro_batches, pipelines, first_pieces, options = self.plan.arguments(
+                schedule=schedule, micro_batches=micro_batches, pipelines=pipelines, first_pieces=first_pieces, **options)
+        schedule, micro_batches = ("1f1b" if schedule is None else schedule), (4 if micro_batches is None else micro_batches)
         self.turns: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        loss = losses.loss_of(_whole(model)) if loss is None else loss
+        loss = losses.loss_of(model_with_loss(model)) if loss is None else loss
         rule = losses.rule_of(loss, loss_weight, loss_reduction)
         workers = self.transport.workers
-        if pipelines < 1 or workers % pipelines:
-            raise ValueError(f"{workers} workers can't be divided into {pipelines} pipelines: pipelines must be at least 1, "
-                             f"and the number of workers a multiple of {pipelines}")
+        _check_pipelines(workers, pipelines)
         self.pipelines, self.micro_batches, self.seed = pipelines, micro_batches, seed
         self.check_batches = check_batches
         self.by_tree = _by_tree(sums, averaging)
@@ -119,23 +126,22 @@ class Pipeline(ModuleLike):
         self.loss = StepLoss(loss, rule, check_loss_every, self.transport.worker, self.pipeline, pipelines)
         if not isinstance(schedule, _hetu.Schedule):
             schedule = plans.named(schedule, stages=width, micro_batches=micro_batches, **options)
-        if len(schedule.rows) != width or schedule.micro_batches != micro_batches:
-            raise ValueError(f"the schedule is for {len(schedule.rows)} workers and {schedule.micro_batches} "
-                             f"micro-batches; there "
-                             f"are {width} workers per pipeline and {micro_batches} micro-batches")
+        _check_schedule(schedule, width, micro_batches)
         self.schedule = schedule
         self.averages = Averages(averaging, self.transport, pipelines) if averaging is not None else None
         first = self.pipeline * width if self.averages else 0
         # The workers that take part in a step.
         self.crew = list(range(first, first + width) if self.averages else range(workers))
         self.exchanges = Exchanges(self.transport, self.crew)
-        _share_processor()
+        share_processor()
         keep_freed_memory()
         self.is_split = any("I" in action for row in schedule.rows for action in row)
         if self.is_split:
             keep_compiled_buffers()
         self.pieces = Pieces(model)
-        rank = self.transport.worker if self.in_threads else local_rank(self.transport.worker, _hetu.started()[0])
+        if self.plan:
+            self.plan.check_pieces(len(self.pieces.pieces))
+        rank = self.transport.worker if self.in_threads else local_rank(_hetu.env()["worker"], _hetu.started()[0])
         where = choose(device, self.pieces.whole.named_parameters(), rank)
         self.stage_device = StageDevice(where, schedule.rows[self.row])
         self.loss.check.device_state = self.stage_device.generator_state
@@ -286,6 +292,8 @@ class Pipeline(ModuleLike):
             refuse_old_hooks(self.pieces.whole, self.own.values())
         self.stepper, before, self.under_way = threading.get_ident(), self.under_way, "a step"
         batch = Batch(inputs, target, self.micro_batches)
+        if self.plan and training:
+            self.plan.check_batch(batch.rows, self.steps == 0)
         self.stage_device.check(batch.inputs[0], "inputs")
         self.stage_device.check(batch.targets[0], "target")
         weights = list(batch.sizes) if is_prediction else self.loss.rule.before(batch.target_values(), batch.sizes)
@@ -474,13 +482,21 @@ class Pipeline(ModuleLike):
         job.record(on)
         self.stage_device.records = on
 
-    def write_trace(self, path: str | os.PathLike[str]) -> None:
+    def write_trace(self, path: str | os.PathLike[str], *, costs: Any = None, machines: Any = None) -> None:
         """Writes the recorded instructions of all workers, for `hetu timeline` and `hetu compare`. Collective: every worker
-        calls it; worker 0 writes the file."""
+        calls it; worker 0 writes the file.
+
+        costs, machines: the files that `hetu plan` received. The trace then has the prediction of a Pipeline's plan=, and
+        not one by the run's own kernels.
+        """
         self.state.check_one("write_trace")
+        if costs is not None and self.plan is None:
+            raise ValueError("write_trace: costs= shows the prediction of a plan, and this Pipeline was made without plan=")
         job = self._started("write_trace")
         self.exchange(b"")
         job.write_trace(os.fspath(path))
+        if self.plan and costs is not None and self.transport.worker == 0:
+            predict(path, self.plan, costs, machines)
 
     @property
     def summed_pipelines(self) -> int:
@@ -509,6 +525,20 @@ class Pipeline(ModuleLike):
         self.state.folders.clear()
 
 
+def _check_pipelines(workers: int, pipelines: int) -> None:
+    """Throws ValueError if the workers don't divide into pipelines."""
+    if pipelines < 1 or workers % pipelines:
+        raise ValueError(f"{workers} workers can't be divided into {pipelines} pipelines: pipelines must be at least 1, and "
+                         f"the number of workers a multiple of {pipelines}")
+
+
+def _check_schedule(schedule: plans.Schedule, width: int, micro_batches: int) -> None:
+    """Throws ValueError for a schedule of other sizes."""
+    if len(schedule.rows) != width or schedule.micro_batches != micro_batches:
+        raise ValueError(f"the schedule is for {len(schedule.rows)} workers and {schedule.micro_batches} micro-batches; "
+                         f"there are {width} workers per pipeline and {micro_batches} micro-batches")
+
+
 def _by_tree(sums: str, averaging: Any) -> bool:
     """Returns true if gradients are added in the order of a tree. Throws ValueError."""
     if sums not in ("running", "tree"):
@@ -519,7 +549,7 @@ def _by_tree(sums: str, averaging: Any) -> bool:
     return sums == "tree"
 
 
-def _whole(model: Any) -> Any:
+def model_with_loss(model: Any) -> Any:
     """Returns the model that defines its own loss."""
     if isinstance(model, PiecewiseModel):
         return model.whole
@@ -538,7 +568,7 @@ def _copied(stage: Stage, number: int) -> Stage:
 
 
 
-def _share_processor() -> None:
+def share_processor() -> None:
     """Limits PyTorch's threads to this worker's share of the processor, unless the environment sets their number. If the
     script has chosen fewer threads, they stay."""
     share = max(1, _hetu.machine_cores() // max(1, int(_hetu.started()[1])))

@@ -57,6 +57,15 @@ class PyTorch(TypedPage):
 
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
+class Plan(TypedPage):
+    """docs/plan.md, A PyTorch model."""
+
+    def test_its_files_and_commands(self):
+        printed = self.type_page("plan.md")
+        self.assertRegex(printed["hetu compare trace.json"], r"(1f1b|zb-h1): 4 workers, .*\n(.*\n)+step time +\d")
+
+
+@unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class ComingFromPyTorch(TypedPage):
     """docs/coming-from-pytorch.md."""
 
