@@ -122,6 +122,7 @@ json configuration_json(const PlanConfiguration& c) {
 json choice_json(const PlanChoice& c) {
   json out = configuration_json(c.configuration);
   out["step_time"] = c.cut.step_time;
+  out["blocks"] = c.costs.blocks.size();
   out["first_block"] = c.cut.first_block;
   out["workers"] = c.assignment;
   out["busy"] = c.cut.busy;

@@ -10,7 +10,7 @@ from hetu import _hetu, files
 from hetu import schedule as plans
 from hetu.process import leave
 
-_SIZES = ("stages", "pipelines", "micro_batches", "micro_batch_size", "first_block", "workers")
+_SIZES = ("stages", "pipelines", "micro_batches", "micro_batch_size", "blocks", "first_block", "workers")
 _OPTIONS = ("chunks", "pairs", "concat")
 
 
@@ -39,6 +39,7 @@ class FoundPlan:
         self.pipelines: int = found["pipelines"]
         self.micro_batches: int = found["micro_batches"]
         self.micro_batch_size: int = found["micro_batch_size"]
+        self.pieces: int = found["blocks"]
         self.first_pieces: list[int] = found["first_block"]
         self.workers: list[int] = found["workers"]
         self.step_time: float = found["step_time"]
@@ -75,10 +76,10 @@ class FoundPlan:
         return plans.named(self.method, stages=self.width, micro_batches=self.micro_batches, **options)
 
     def check_pieces(self, pieces: int) -> None:
-        """Throws ValueError if the model has fewer pieces than the plan cuts."""
-        if self.first_pieces[-1] >= pieces:
-            raise ValueError(f"{self.name}: the last stage of the plan begins with piece {self.first_pieces[-1]}, and the "
-                             f"model has {pieces} piece(s); profile this model, and plan again")
+        """Throws ValueError if the model has another number of pieces than the profile."""
+        if pieces != self.pieces:
+            raise ValueError(f"{self.name}: the plan is for a model of {self.pieces} piece(s), and this one has {pieces}; "
+                             f"profile this model, and plan again")
 
     def check_batch(self, rows: int, is_first: bool) -> None:
         """Throws ValueError for a batch that the plan wasn't made for. Only batches after the first may be smaller, such as
