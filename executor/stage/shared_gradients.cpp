@@ -65,7 +65,8 @@ void SharedGradients::join(Shared& shared) {
   for (const std::size_t i : {std::size_t{0}, shared.lead}) shared.holders[i].changed();
 }
 
-// Terms of other workers are added by the sum over workers, together with those of this worker.
+// Adds the terms of a parameter that no sum over workers adds. Terms of other workers would be
+// added by such a sum, together with those of this worker.
 void SharedGradients::join_terms(const Shared& shared) {
   const Holder& lead = shared.holders[shared.lead];
   const StageParameter& parameter = lead.stage->plan().parameters[lead.parameter];
@@ -73,10 +74,16 @@ void SharedGradients::join_terms(const Shared& shared) {
   device_.queue().copy(lead.sum(), terms_->add_up(parameter, device_), shared.elements() * 4);
 }
 
+// In a tree, the sum over workers adds all terms, also if it has no other worker. To add them here
+// first would add them twice.
 void SharedGradients::join_into(const Stage& stage, int bucket) {
   for (Shared& shared : shared_) {
     const Holder& lead = shared.holders[shared.lead];
-    if (lead.stage == &stage && stage.gradients().bucket_of(lead.parameter) == bucket) join(shared);
+    if (lead.stage != &stage || stage.gradients().bucket_of(lead.parameter) != bucket) continue;
+    if (terms_ != nullptr)
+      shared.joined = true;
+    else
+      join(shared);
   }
 }
 

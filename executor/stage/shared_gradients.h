@@ -22,7 +22,8 @@ class SharedGradients {
 
   /// Marks all parameters as not yet added in this step.
   void begin_run();
-  /// Adds the gradients that belong to this bucket of the stage.
+  /// Adds the gradients that belong to this bucket of the stage, before its sum with other workers.
+  /// With `terms`, that sum adds them all.
   void join_into(const Stage& stage, int bucket);
   /// Adds all shared gradients and copies each sum to every holder.
   void join_all();

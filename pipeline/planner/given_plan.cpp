@@ -8,13 +8,12 @@
 #include "pipeline/choose/rank.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/plan/proved_plan.h"
+#include "pipeline/planner/report_parts.h"
 
 namespace hetu {
 namespace {
 
 using json = nlohmann::ordered_json;
-
-constexpr double kMebibyte = 1 << 20;
 
 // Returns costs of blocks only, as the planner prepares them.
 Costs block_costs(const CostsOfSize& costs, int size) {
@@ -36,11 +35,7 @@ void check_cut(const std::vector<int>& first_block, int stages, int blocks) {
   require(ascending, "each of the {} stages needs a block, of {} in all", stages, blocks);
 }
 
-std::string time_text(double time, const std::string& unit) {
-  return unit.empty() ? fmt::format("{:.4g} units", time) : fmt::format("{:.2f} {}", time, unit);
-}
-
-std::string mib(double bytes) { return fmt::format("{:.1f} MiB", bytes / kMebibyte); }
+std::string mib(double bytes) { return fmt::format("{:.1f} MiB", bytes / kMiB); }
 
 // Returns the place with the highest peak.
 std::size_t peak_place(const PlanChoice& p) {

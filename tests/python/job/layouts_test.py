@@ -207,6 +207,14 @@ def main() -> int:
         wrong += bool(found)
         print(f"{what} {layout}: {'differs: ' + ', '.join(found[:3]) if found else 'bitwise'} "
               f"({time.monotonic() - begin:.1f} s)", flush=True)
+    # An odd number of workers: the middle one has both copies of its stage, and their sum no other worker.
+    for what, layout in ((Training("bert", "adamw", "float32", 4), Layout("gems", 1, 1, 4)),
+                         (Training("bert", "sgd", "float32", 6), Layout("gems", 1, 3, 6)),
+                         (Training("mlp", "momentum", "float32", 6), Layout("gems", 1, 3, 6, device="far")),
+                         (Training("bert", "sgd", "float32", 8), Layout("gems", 2, 3, 4))):
+        found = differences(alone(what), train(what, layout))
+        wrong += bool(found)
+        print(f"{what} {layout}: {'differs: ' + ', '.join(found[:3]) if found else 'bitwise'}", flush=True)
     for first, then in ((Layout("chimera", 2, 4, 4), Layout("zb-v", 4, 2, 2)),
                         (Layout("1f1b", 3, 2, 4), Layout("gems", 2, 2, 6))):
         what = Training("bert", "adamw", "float32", first.pipelines * first.micros)
