@@ -208,7 +208,7 @@ ModuleStages::Terms ModuleStages::terms_of(int placement, const ModuleGradient& 
   return out;
 }
 
-// Adds the terms if all are on this worker. Otherwise the sum over workers adds them.
+// Adds the terms of a gradient that no sum over workers adds.
 void ModuleStages::join_terms(const Shared& shared) {
   const Holder& lead = shared.holders[shared.lead];
   const Terms all = terms_of(lead.placement, lead.gradient);
@@ -246,8 +246,13 @@ std::vector<int> ModuleStages::buckets(const Instr& reduce) {
 
 Bucket ModuleStages::bucket(int stage, int bucket) {
   const ModuleGradient& g = gradients_.at(stage).second.at(static_cast<std::size_t>(bucket));
-  for (Shared& shared : shared_)
-    if (shared.holders[shared.lead].gradient.data == g.data) join(shared);
+  for (Shared& shared : shared_) {
+    if (shared.holders[shared.lead].gradient.data != g.data) continue;
+    if (layout_.copies.empty())
+      join(shared);
+    else
+      shared.joined = true;  // the sum over workers adds the terms, also if it has one worker only
+  }
   Bucket out = {g.dtype, g.data, g.count, {}, {}, g.owners};
   if (layout_.copies.empty()) return out;
   Terms all = terms_of(stage, g);

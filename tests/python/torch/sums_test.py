@@ -87,7 +87,8 @@ class Sums(unittest.TestCase):
         alone = {total: train("gpipe", 1, 1, total) for total in (8, 12)}
         cases = [("1f1b", 2, 1, 8), ("zb-h1", 4, 1, 12), ("zb-v", 2, 1, 8), ("looped-bfs", 2, 1, 8), ("1f1b", 2, 2, 4),
                  ("gpipe", 3, 3, 4), ("1f1b", 4, 4, 3), ("chimera", 4, 1, 8), ("chimera", 4, 2, 4), ("zb-v", 4, 2, 6),
-                 ("gems", 2, 1, 12), ("dualpipe", 4, 1, 12), ("interleaved-1f1b", 4, 2, 4)]
+                 ("gems", 2, 1, 12), ("gems", 1, 1, 12), ("gems", 3, 1, 12), ("dualpipe", 4, 1, 12),
+                 ("interleaved-1f1b", 4, 2, 4)]
         for schedule, workers, pipelines, micros in cases:
             found = train(schedule, workers, pipelines, micros)
             self.check(alone[pipelines * micros], found, schedule=schedule, workers=workers, pipelines=pipelines)
