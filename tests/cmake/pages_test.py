@@ -22,13 +22,16 @@ MADE = ("build", "runs", "build-")  # written by builds and runs
 ELSEWHERE = {
     "a file that the reader makes": {"cmake/config.cmake", "config.cmake", "pipeline/generate/two_by_two.cpp", "mine.py",
                                    "plan.py", "use.py", "eager.py", "sweep.py", "plain.py", "pipelined.py",
-                                   "cluster.yml", "plan.yml", "PLAN.yml", "SCRIPT.py"},
+                                   "cluster.yml", "plan.yml", "PLAN.yml", "SCRIPT.py", "measure.py"},
+    "a file that hetu plan --export makes": {"deepspeed_stages.py", "devices.txt", "megatron.sh", "plan/megatron.sh",
+                                             "torchtitan.sh", "torchtitan_stages.py"},
     "of another system": {
         "datasets/imagenet.py", "models/wiki.py", "main_bert.py", "main_bert_simple.py",
         "bert_data/wikipedia.segmented.nltk.txt",
         "scripts/prof_steps.sh", "scripts/plot_cuda_timeline.sh", "scripts/train.sh", "scripts/train_kfac.sh",
         "scripts/prof_kfac_steps.sh", "data_utils.py", "scripts/auto_schedule.sh", "scripts/prof_pipefisher_steps.sh",
         "scripts/manual.sh", "scripts/manual4.sh", "compute.txt", "graph.txt", "GRAPH.txt", "vgg16.graph.txt",
+        "docs/converging.md", "pretrain_bert.py",
     },
     "of a data set": {"vocab.txt", "train.txt", "corpus.txt", "wikipedia.segmented.nltk.txt"},
 }
