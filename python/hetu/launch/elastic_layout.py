@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from hetu.launch.pipelines import option_of
 
-KINDS = {"pipedream": "updates within a step", "hetpipe": "trains with parameter servers"}
 SHARED = ("--preduce", "--adpsgd", "--sync-method")  # pipelines of these jobs don't make the same steps
 
 
@@ -61,6 +60,13 @@ def number_of(command, config, name):
     return int(text)
 
 
+def without_flush():
+    """Returns the names of the methods whose steps don't end with a flush."""
+    from hetu import schedule  # loads the compiled module, which --help doesn't need
+
+    return {name for m in schedule.methods() if "steps" in m["options"] for name in (m["name"], *m["aliases"])}
+
+
 def layout_of(command):
     """Returns the layout that a training command gives. Raises LayoutError if it isn't one that can change."""
     config = config_of(command)
@@ -72,9 +78,9 @@ def layout_of(command):
         if any(word == flag or word.startswith(flag + "=") for word in command) or flag[2:] in config:
             raise LayoutError(f"--elastic trains synchronously: {flag} shares weights in another way; leave one out")
     method = value_of(command, config, "pipeline") or "pipedream"
-    if method in KINDS:
-        raise LayoutError(f"--elastic needs a method with a flush after each step (--pipeline 1f1b): {method} "
-                          f"{KINDS[method]}")
+    if method in without_flush():
+        raise LayoutError(f"--elastic needs a method with a flush after each step, such as --pipeline 1f1b; {method} has "
+                          "none")
     for name in ("partition", "replicas"):
         if value_of(command, config, name) is not None:
             raise LayoutError(f"--elastic cuts the model anew for each number of stages: leave out --{name}")

@@ -51,7 +51,9 @@ class Layouts(unittest.TestCase):
         for change, says in (({"--devices": None}, "--devices pipe_<pipelines>_<stages>"), ({"--devices": "all"}, "got all"),
                              ({"--checkpoint": None}, "needs --checkpoint"), ({"--batch-size": "x"}, "--batch-size N"),
                              ({"--micro-batches": None}, "--micro-batches N .* got none"),
-                             ({"--pipeline": "pipedream"}, "a flush after each step"), ({"--preduce": "1"}, "synchronously"),
+                             ({"--pipeline": "pipedream"}, "pipedream has none"),
+                             ({"--pipeline": "pipedream-2bw"}, "2bw has none"),
+                             ({"--pipeline": None}, "pipedream has none"), ({"--preduce": "1"}, "synchronously"),
                              ({"--config": "no.yml"}, "no.yml can't be read")):
             flags = {"--devices": "pipe_2_3", "--pipeline": "1f1b", "--batch-size": "8", "--micro-batches": "4",
                      "--checkpoint": "ck", **change}
