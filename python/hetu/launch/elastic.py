@@ -18,9 +18,9 @@ from hetu.launch.pipelines import option_of
 POLL_S = 0.5  # between two looks at the list of machines
 MOST_VAIN = 3  # failed rounds in a row without a new checkpoint, after which the job ends
 WAIT_NOTE_S = 60.0  # between two lines that say that the job waits for machines
-# Statuses of a round that another round would repeat: wrong input (hetu.process.errors), a full disk or missing file, and a
-# command that can't be started (126, 127).
-FINAL = (2, 3, 4, 126, 127)
+# Statuses of a round that another round would repeat: wrong input (hetu.process.errors), and a command that can't be started
+# (126, 127).
+FINAL = (2, 3, 126, 127)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
@@ -52,10 +52,13 @@ def read_machines(path):
 
 
 def newest_checkpoint(command):
-    """Returns a value that changes with each new checkpoint of the command's folder."""
+    """Returns a value that changes with each new checkpoint of the command's folder, and with nothing else there, such as
+    the lock that every round takes."""
     folder = option_of(command, "--checkpoint")
     try:
-        return max(((os.stat(entry).st_mtime_ns, entry.name) for entry in os.scandir(folder)), default=None)
+        steps = [name for name in os.listdir(folder) if name.startswith("step-")]
+        made = [os.path.join(folder, name, "manifest.json") for name in steps]
+        return max(((os.stat(path).st_mtime_ns, path) for path in made if os.path.exists(path)), default=None)
     except OSError:
         return None
 

@@ -12,7 +12,7 @@ import time
 import unittest
 import uuid
 
-from hetu.launch.elastic import MachinesError, read_machines, use
+from hetu.launch.elastic import MachinesError, newest_checkpoint, read_machines, use
 from hetu.launch.elastic_layout import Layout, LayoutError, best_layout, layout_of
 from processes import process_of
 from train_cases import HETURUN, MANY_S, MODEL, ROOT, TRAIN, write_shards
@@ -60,6 +60,22 @@ class Layouts(unittest.TestCase):
             words = [word for flag, value in flags.items() if value is not None for word in (flag, value)]
             with self.assertRaisesRegex(LayoutError, says):
                 layout_of(["t.py", *words])
+
+    def test_only_a_checkpoint_is_progress(self):
+        """Otherwise a training that always fails before its first checkpoint would never end."""
+        with tempfile.TemporaryDirectory() as folder:
+            command = ["t.py", "--checkpoint", folder]
+            for name in (".hetu-lock", "step-7"):
+                pathlib.Path(folder, name).mkdir()
+                self.assertIsNone(newest_checkpoint(command), name)
+            pathlib.Path(folder, "step-7", "manifest.json").write_text("{}")
+            first = newest_checkpoint(command)
+            self.assertIsNotNone(first)
+            pathlib.Path(folder, ".hetu-lock", "new").write_text("")
+            self.assertEqual(newest_checkpoint(command), first)
+            pathlib.Path(folder, "step-9").mkdir()
+            pathlib.Path(folder, "step-9", "manifest.json").write_text("{}")
+            self.assertNotEqual(newest_checkpoint(command), first)
 
     def test_reads_lists_of_machines(self):
         with tempfile.TemporaryDirectory() as folder:
