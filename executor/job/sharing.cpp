@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "executor/sync/server_tables.h"
 
 namespace hetu {
 namespace {
@@ -40,6 +41,45 @@ struct NeedsOf {
   }
 };
 
+// Checks that servers can add gradients in the order of the tree. They get one sum from each
+// pipeline, so this sum must be a node of the tree.
+void check_sums_of_servers(const JobPlan& job, const SumLayout& layout) {
+  const JobOptions& o = job.options;
+  const bool has_servers = job.how.has_servers();
+  const std::string what = fmt::format("--sums {} with {}", o.sums,
+                                       has_servers ? "--sync-method ps" : "tables on servers");
+  require(!has_servers || job.optimizer.clip_norm == 0,
+          "{} needs an optimizer without clip_norm, because each stage is clipped by its own norm, "
+          "and it is {}. Leave it out, or use --sums running",
+          what, job.optimizer.clip_norm);
+  require(!has_servers || job.graph.buffers.empty(),
+          "{} needs a model without running statistics, because each pipeline keeps its own until "
+          "the end of a run, and this one has '{}'. Use --sums running",
+          what, job.graph.buffers.empty() ? "" : job.graph.buffers.front().name);
+  if (o.pipelines == 1 || (!has_servers && job.tables.empty())) return;
+  require(!has_servers || o.staleness == 0,
+          "{} needs updates of all pipelines together, and with --staleness {} each pipeline makes "
+          "its own. Leave it out, or use --sums running",
+          what, o.staleness);
+  require(job.tables.empty() || in_rounds(o.cache),
+          "{} needs changes of rows in every step, and --push-bound {} holds them back. Leave it "
+          "out, or use --sums running",
+          what, o.cache.push_bound);
+  for (const SumCopy& copy : layout.copies)
+    require(copy.parts.size() == 1,
+            "{} and {} pipelines needs 1, 2, 4, 8, … micro-batches per pipeline, because servers "
+            "get one sum from each pipeline, and --micro-batches is {}. Choose such a number, or "
+            "--sums running",
+            what, o.pipelines, o.micro_batches);
+  for (const GradientUse& use : job.graph.gradients) {
+    const Parameter& parameter = job.graph.parameters[static_cast<std::size_t>(use.parameter)];
+    require(use.use == 0 || !(has_servers || parameter.served),
+            "{} needs parameters with one use, because servers can't tell the gradients of several "
+            "uses apart, and '{}' has more. Untie it, or use --sums running",
+            what, parameter.name);
+  }
+}
+
 }  // namespace
 
 Sharing sharing_of(const JobOptions& o, bool has_tables) {
@@ -71,11 +111,12 @@ Feature wire_needs(const JobPlan& job) {
 
 Feature sums_needs(const JobPlan& job) {
   if (job.options.sums == "running") return {};
-  return {"--sums " + job.options.sums,
-          {{Trait::WorkerUpdates, "Use --sync-method allreduce, or --sums running"},
-           {Trait::Flush, "Choose a synchronous method, or --sums running"},
-           {Trait::WorkerTables, "Keep the tables on the workers, or use --sums running"},
-           {Trait::DenseUpdates, "Leave lazy_rows out, or use --sums running"}}};
+  Feature feature = {"--sums " + job.options.sums,
+                     {{Trait::DenseUpdates, "Leave lazy_rows out, or use --sums running"}}};
+  // With updates at servers, rows have no flush, but each step is one update of all its gradients.
+  if (!job.how.has_servers() || job.one_step.version_rule == VersionRule::Wave)
+    feature.needs.push_back({Trait::Flush, "Choose a synchronous method, or --sums running"});
+  return feature;
 }
 
 SumLayout sums_of(const JobPlan& job) {
@@ -89,7 +130,9 @@ SumLayout sums_of(const JobPlan& job) {
           "--sums {} plans memory for the order in which K-FAC's factors are added, and replan {} "
           "may change it; leave one of them out",
           o.sums, job.optimizer.kfac.replan);
-  return sum_layout(job.lowered, job.linked);
+  SumLayout layout = sum_layout(job.asynchronous ? job.one_step : job.lowered, job.linked);
+  check_sums_of_servers(job, layout);
+  return layout;
 }
 
 }  // namespace hetu

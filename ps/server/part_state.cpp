@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ps/server/add_in_pairs.h"
+
 namespace hetu::ps::server {
 
 namespace {
@@ -113,19 +115,26 @@ std::shared_ptr<float> PartState::copy_of(const void* values) {
 
 PartState::Round PartState::take_round() {
   Round round;
+  std::vector<std::shared_ptr<float>> pushes;
   for (std::size_t m = 0; m < kept_.size(); ++m) {
     if (kept_[m].empty()) continue;  // the member has left
     Kept next = std::move(kept_[m].front());
     kept_[m].pop_front();
-    if (round.members.empty()) {
-      round.sum = std::move(next);
-      // A snapshot may still read the push that becomes the sum, so the sum needs its own memory.
-      if (round.sum.values.use_count() > 1) round.sum.values = copy_of(round.sum.values.get());
-    } else {
-      kernels().add(round.sum.values.get(), next.values.get(), elements());
-    }
+    if (pushes.empty()) round.sum.rate = next.rate;
+    pushes.push_back(std::move(next.values));
     round.members.push_back(static_cast<int>(m));
   }
+  if (pushes.empty()) return round;
+  // A snapshot may still read a push that becomes a sum, so the sum needs its own memory.
+  const auto own = [&](std::shared_ptr<float>& values) {
+    if (values.use_count() > 1) values = copy_of(values.get());
+  };
+  add_in_pairs(pushes, [&](std::shared_ptr<float>& to, const std::shared_ptr<float>& from) {
+    own(to);
+    kernels().add(to.get(), from.get(), elements());
+  });
+  own(pushes.front());
+  round.sum.values = std::move(pushes.front());
   return round;
 }
 

@@ -61,7 +61,7 @@ class PartState {
   void restore(const UpdateCounts& counts) { counts_ = counts; }
 
  private:
-  /// The oldest kept push of each member, summed in the order of the members.
+  /// The oldest kept push of each member, summed by add_in_pairs().
   struct Round {
     Kept sum;
     std::vector<int> members;

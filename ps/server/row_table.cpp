@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "ops/initialize.h"
+#include "ps/server/add_in_pairs.h"
 
 namespace hetu::ps::server {
 
@@ -240,25 +241,29 @@ void RowTable::complete(int member) {
   kept_[static_cast<std::size_t>(member)].push_back(std::exchange(open, {}));
 }
 
-// A round's rows are concatenated in the order of members and then merged by id. The merge keeps
-// that order for equal ids, so that the sums don't depend on the order of arrival.
+// The rows of a round are added by id, in pairs of members, so that the sums don't depend on the
+// order of arrival.
 void RowTable::apply_rounds(std::int64_t slowest,
                             const std::function<void(int member, std::int64_t round)>& heard) {
   if (rule_.rule == Rule::Each) return;
   while (counts_.rounds < slowest) {
     Kept sum;
     std::vector<int> members;
+    std::vector<Rows> pushes;
     for (std::size_t m = 0; m < kept_.size(); ++m) {
       if (kept_[m].empty()) continue;  // the member has left
       if (members.empty()) sum.rate = kept_[m].front().rate;
-      append(sum.rows, kept_[m].front().rows);
-      share_.grow(
-          -kept_bytes(static_cast<std::int64_t>(kept_[m].front().rows.ids.size()), about_.width));
+      pushes.push_back(std::move(kept_[m].front().rows));
+      share_.grow(-kept_bytes(static_cast<std::int64_t>(pushes.back().ids.size()), about_.width));
       kept_[m].pop_front();
       members.push_back(static_cast<int>(m));
     }
     if (members.empty()) return;  // all members have left
-    sum.rows = merge_rows(std::move(sum.rows), about_.width);
+    add_in_pairs(pushes, [&](Rows& to, const Rows& from) {
+      append(to, from);
+      to = merge_rows(std::move(to), about_.width);
+    });
+    sum.rows = merge_rows(std::move(pushes.front()), about_.width);
     const auto parts = static_cast<std::int64_t>(members.size());
     const double factor = rule_.rule == Rule::RoundMean ? 1.0 / static_cast<double>(parts) : 1.0;
     if (sweep_ == nullptr) {

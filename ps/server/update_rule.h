@@ -16,7 +16,8 @@ enum class Rule : std::uint8_t {
   /// Each push is an update, in order of arrival (ASP, SSP, waves).
   Each,
   /// Push number k of all members together is update k, applied once all have arrived. The update
-  /// is their float32 mean, summed in the order of the members. Members that have left don't count.
+  /// is their float32 mean, summed in pairs of neighbours (add_in_pairs.h). Members that have left
+  /// don't count.
   RoundMean,
   /// As RoundMean, but with the sum, as after an all-reduce.
   RoundSum,

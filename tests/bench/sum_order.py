@@ -2,11 +2,15 @@
 """Measures what --sums tree costs beside --sums running: the time of a step, in turn in one process, and the memory.
 
     python3 tests/bench/sum_order.py [--model base] [--micro-batch 8] [--micro-batches 8] [--pipelines 1] [--rounds 5]
+    python3 tests/bench/sum_order.py --smaller [--model base] [--micro-batch 8] [--micro-batches 2] [--rounds 3]
     python3 tests/bench/sum_order.py --accuracy
 
 `--model resnet50` trains ResNet-50 on 224 x 224 images, any other name a BERT on 128 tokens. Pipelines are threads of this
 process. --micro-batches are those of all pipelines together. Besides the time of a step, the processor time of this process
 is compared, which depends less on other work of the machine.
+
+--smaller: a step of the same samples in micro-batches of 1/2, 1/4, … as many samples, with --sums tree. Trainings whose
+micro-batches differ have other bits, so a user who wants to vary them chooses the smallest.
 
 --accuracy: the rounding errors of both orders for random numbers, relative to the sum in float64."""
 
@@ -97,6 +101,23 @@ def accuracy() -> None:
         print(f"{terms} micro-batches: running {of[0]:.2e}, tree {of[1]:.2e}")
 
 
+def smaller(args: argparse.Namespace) -> None:
+    """Prints the time of a step of the same samples in smaller and smaller micro-batches."""
+    whole = [1.0, 1.0]
+    for part in (1, 2, 4, 8):
+        if args.micro_batch % part:
+            break
+        sizes = argparse.Namespace(**vars(args) | {"micro_batch": args.micro_batch // part,
+                                                   "micro_batches": args.micro_batches * part})
+        job = Pipelines("tree", sizes)
+        job.step()
+        times = [job.step() for _ in range(args.rounds)]
+        took = [statistics.median(column) for column in zip(*times, strict=True)]
+        whole = took if part == 1 else whole
+        print(f"{sizes.micro_batches} micro-batches of {sizes.micro_batch}: {took[0]:.3f} s per step, "
+              f"{took[0] / whole[0]:.3f} of the time, {took[1] / whole[1]:.3f} of the processor time", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="base")
@@ -105,8 +126,11 @@ def main() -> None:
     parser.add_argument("--pipelines", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--smaller", action="store_true")
     parser.add_argument("--accuracy", action="store_true")
     args = parser.parse_args()
+    if args.smaller:
+        return smaller(args)
     if args.accuracy:
         return accuracy()
     both = {sums: Pipelines(sums, args) for sums in ("running", "tree")}

@@ -43,10 +43,11 @@ struct Setting {
   bool recompute = false;
   OptimizerConfig optimizer;
   std::string states = "float32";  // --state-dtype
-  bool images = false;             // trains the residual network, not the language model
-  testing_model::Sizes model;      // sizes of the language model
-  std::vector<int> runs = {9};     // steps of each run; a run fills and drains the pipelines
-  int stop_at = -1;                // step at whose result the chief requests a stop; -1: never
+  std::string sums = "running";
+  bool images = false;          // trains the residual network, not the language model
+  testing_model::Sizes model;   // sizes of the language model
+  std::vector<int> runs = {9};  // steps of each run; a run fills and drains the pipelines
+  int stop_at = -1;             // step at whose result the chief requests a stop; -1: never
 };
 
 struct Outcome {
@@ -115,6 +116,7 @@ inline JobOptions options_of(const Setting& s) {
   options.micro_batches = s.micro_batches;
   options.batch_size = s.batch_size;
   options.state_dtype = s.states;
+  options.sums = s.sums;
   options.seed = 11;
   options.threads = 1;
   return options;

@@ -94,8 +94,37 @@ const std::vector<Row>& rows() {
       {"--sums tree",
        [](JobCase& j) { j.options.sums = "tree"; },
        {{"pipedream", flush + "'pipedream' updates stage by stage. Choose a synchronous method"},
-        {"ps x 2", workers + "Use --sync-method allreduce"},
         {"averages x 2", flush}}},
+      {"--sums tree with --sync-method ps",
+       [](JobCase& j) {
+         if (j.options.sync_method != "ps") return;
+         j.options.sums = "tree";
+         j.options.micro_batches = 3;
+         j.options.batch_size = 6;
+       },
+       {{"ps x 2",
+         "and 2 pipelines needs 1, 2, 4, 8, … micro-batches per pipeline, because servers get one "
+         "sum from each pipeline, and --micro-batches is 3. "}}},
+      {"--sums tree with --sync-method ps",
+       [](JobCase& j) {
+         j.options.sums = j.options.sync_method == "ps" ? "tree" : "running";
+         j.optimizer.clip_norm = 1;
+       },
+       {{"ps x 2", "needs an optimizer without clip_norm"}}},
+      {"--sums tree with --sync-method ps",
+       [](JobCase& j) {
+         j.options.sums = j.options.sync_method == "ps" ? "tree" : "running";
+         if (j.options.sync_method == "ps") j.options.staleness = 2;
+       },
+       {{"ps x 2", "and with --staleness 2 each pipeline makes its own. Leave it out"}}},
+      {"--sums tree with --sync-method ps",
+       [](JobCase& j) {
+         if (j.options.sync_method != "ps") return;
+         j.options.sums = "tree";
+         j.options.stages = 1;
+         j.model.tied = true;
+       },
+       {{"ps x 2", "needs parameters with one use, because servers can't tell the gradients"}}},
       {"sum",
        [](JobCase& j) {
          j.options.sums = "tree";
@@ -105,7 +134,7 @@ const std::vector<Row>& rows() {
         {"1f1b x 2", "--wire bf16 rounds the gradients that copies send each other"},
         {"chimera", "--wire bf16 rounds the gradients"},
         {"pipedream", flush},
-        {"ps x 2", workers},
+        {"ps x 2", "--wire bf16"},
         {"averages x 2", flush}}},
       {"--sums tree",
        [](JobCase& j) {
@@ -115,7 +144,6 @@ const std::vector<Row>& rows() {
        },
        {{"chimera", "but 'chimera' computes those of half ones"},
         {"pipedream", flush},
-        {"ps x 2", workers},
         {"averages x 2", flush}}},
       {"--dtype fp16-emulated",
        [](JobCase& j) { j.options.dtype = "fp16-emulated"; },

@@ -38,10 +38,12 @@ Setting setting(Kind kind = Kind::AdaGrad) {
   return s;
 }
 
-Outcome train_served(Setting s, int servers, const ps::CacheOptions& cache = {}) {
+Outcome train_served(Setting s, int servers, const ps::CacheOptions& cache = {},
+                     const std::string& sums = "running") {
   ps::LocalServers local(servers);
   s.model.served = true;
-  s.configure = [&local, cache](JobOptions& o) {
+  s.configure = [&local, cache, sums](JobOptions& o) {
+    o.sums = sums;
     o.servers.emplace();
     o.servers->connect = [&local](const ps::ParameterOptions& p) { return local.client(p); };
     o.cache = cache;
@@ -108,6 +110,27 @@ TEST(ServerTables, CachesWithBoundsOfZeroHaveTheBitsOfTablesOnWorkers) {
                                                ps::cache_policy_name(policy), capacity, pipelines));
       }
     }
+  }
+}
+
+// With --sums tree, four pipelines have the bits of one.
+TEST(ServerTables, InATreeEveryLayoutHasTheBitsOfOneProcess) {
+  Setting one = setting(Kind::Adam);
+  one.optimizer.lazy_rows = false;  // it would apply to tables on workers only
+  one.model.vocabulary = 40;        // most pipelines look up most rows
+  one.stages = one.pipelines = 1;
+  one.micro_batches = 8;
+  one.batch_size = 16;
+  const Outcome want = train_served(one, 1, {}, "tree");
+  for (const auto& [pipelines, stages] : {std::pair{2, 2}, {4, 1}}) {
+    Setting s = one;
+    s.pipelines = pipelines;
+    s.stages = stages;
+    s.micro_batches /= pipelines;
+    s.batch_size /= pipelines;
+    Outcome got = train_served(s, 2, {.policy = ps::CachePolicy::Lru, .capacity = 20}, "tree");
+    got.norms = want.norms;
+    expect_equal(got, want, true, false, fmt::format("{} x {}", pipelines, stages));
   }
 }
 

@@ -5,11 +5,14 @@
 
 #include <cmath>
 
+#include "executor/job/job_check.h"
 #include "tests/executor/sync/train_over_servers.h"
 
 namespace hetu {
 namespace {
 
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 using testing_replay::Setting;
 using testing_replay::Tensors;
 using testing_served::Added;
@@ -225,6 +228,47 @@ TEST(ServerUpdates, InRoundsEqualAnAllReduceBitwise) {
       }
     }
   }
+}
+
+// With --sums tree, any number of pipelines and stages has the bits of one process, whose workers
+// make the updates. With four pipelines, the order of members would give other bits.
+TEST(ServerUpdates, InATreeEqualOneProcessBitwise) {
+  int n = 0;
+  for (const auto& [method, pipelines, stages, micros] : {std::tuple{"gpipe", 1, 2, 3},
+                                                          {"dp", 2, 1, 4},
+                                                          {"1f1b", 3, 2, 2},
+                                                          {"gpipe", 4, 1, 2},
+                                                          {"zb-h1", 4, 2, 2},
+                                                          {"1f1b", 5, 1, 1}}) {
+    const Kind kind = kKinds[n++ % 6];
+    SCOPED_TRACE(fmt::format("{} {} x {}, {}", method, pipelines, stages, optimizer_name(kind)));
+    Setting s = setting(method, pipelines, stages, kind);
+    s.micro_batches = micros;
+    s.batch_size = 2 * micros;
+    s.optimizer.clip_norm = 0;
+    s.model.dropout = 0.1;
+    s.sums = "tree";
+    Setting one = s;
+    one.method = "gpipe";
+    one.stages = one.pipelines = 1;
+    one.micro_batches *= pipelines;
+    one.batch_size *= pipelines;
+    const Outcome want = train(one, std::nullopt), got = train(s, 0);
+    for (const auto& [pipeline, tensors] : got.tensors) expect_equal(tensors, want.tensors.at(0));
+    EXPECT_EQ(got.losses, want.losses);
+  }
+}
+
+TEST(ServerUpdates, InATreeNeedAModelWithoutRunningStatistics) {
+  Setting s = setting("1f1b", 2, 2, Kind::Sgd);
+  s.optimizer.clip_norm = 0;
+  s.images = true;
+  s.sums = "tree";
+  JobOptions options = testing_replay::options_of(s);
+  options.sync_method = "ps";
+  options.servers.emplace();
+  EXPECT_THAT([&] { check_job(testing_replay::graph_of(s), s.optimizer, options); },
+              ThrowsMessage<Error>(HasSubstr("needs a model without running statistics")));
 }
 
 // Each pipeline clips its own gradient to the bound, as if it trained alone. The mean is then

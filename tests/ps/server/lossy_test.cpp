@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "tests/ps/server/pair_sums.h"
 #include "tests/ps/server/whole_sweep.h"
 
 namespace hetu::ps {
@@ -106,12 +107,11 @@ class Training {
     ASSERT_EQ(applied.number, ++added);
     const std::vector<float> values = part_of(delta(applied.member, applied.number), applied.part);
     WholeSweep& oracle = oracles_[static_cast<std::size_t>(applied.part)];
-    auto& [sum, pushes] = round_[applied.part];
-    if (pushes++ == 0) sum.assign(values.size(), 0);
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
-    if (c_.rule.rule == Rule::Each || pushes == c_.members) {
-      oracle.apply(sum, kRate);
-      pushes = 0;
+    std::vector<std::vector<float>>& round = round_[applied.part];
+    round.push_back(values);
+    if (c_.rule.rule == Rule::Each || static_cast<int>(round.size()) == c_.members) {
+      oracle.apply(sum_in_pairs(round), kRate);
+      round.clear();
     }
     std::copy(oracle.weights().begin(), oracle.weights().end(),
               expected_.begin() + split_.begin(applied.part));
@@ -181,7 +181,7 @@ class Training {
   std::map<std::pair<int, int>, std::int64_t> added_;  // per part and member
   std::vector<WholeSweep> oracles_;                    // per part
   // per part: the sum of a number of pushes
-  std::map<int, std::pair<std::vector<float>, int>> round_;
+  std::map<int, std::vector<std::vector<float>>> round_;
   std::vector<std::vector<std::vector<float>>> history_;  // per part, after each number of updates
   std::vector<std::vector<float>> values_;                // per member: the values of its last pull
   std::vector<std::int64_t> clocks_;                      // per member: pushes

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "ps/client/local_servers.h"
+#include "tests/ps/server/pair_sums.h"
 #include "tests/ps/server/whole_sweep.h"
 
 namespace hetu::ps {
@@ -74,25 +75,21 @@ class Members {
 
   void apply_rounds() {
     while (true) {
-      std::vector<float> sum;
+      std::vector<std::vector<float>> round;
       double rate = 0;
       int parts = 0;
       for (int m = 0; m < about_.members; ++m) {
         const auto& kept = kept_[static_cast<std::size_t>(m)];
         if (kept.empty() && !has_left(m)) return;
         if (kept.empty()) continue;
-        if (++parts == 1) {
-          sum = kept.front().gradient;
-          rate = kept.front().rate;
-        } else {
-          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += kept.front().gradient[i];
-        }
+        if (++parts == 1) rate = kept.front().rate;
+        round.push_back(kept.front().gradient);
       }
       if (parts == 0) return;
       for (auto& kept : kept_) {
         if (!kept.empty()) kept.erase(kept.begin());
       }
-      oracle_.apply(sum, rate, about_.rule == Rule::RoundMean ? 1.0 / parts : 1.0);
+      oracle_.apply(sum_in_pairs(round), rate, about_.rule == Rule::RoundMean ? 1.0 / parts : 1.0);
     }
   }
 
