@@ -15,6 +15,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -56,13 +57,33 @@ void check_options(const LoaderOptions& options, const RowSource& source) {
   require(options.pipeline >= 0 && options.pipeline < options.pipelines,
           "loader: pipeline {} is out of range; there are {} pipelines, counted from 0",
           options.pipeline, options.pipelines);
-  const std::int64_t global = options.pipelines * options.batch_size;
+  const auto shares = static_cast<int>(options.shares.size());
+  require(shares == 0 || shares == options.pipelines,
+          "loader: shares of {} pipelines are given, but there are {} pipelines", shares,
+          options.pipelines);
+  for (const std::int64_t rows : options.shares)
+    require(rows >= 1, "loader: a pipeline's share must be at least 1 row, got {}", rows);
+  const std::int64_t global = options.global_rows();
   require(source.rows() == RowSource::kUnknown || source.rows() >= global || options.every_row_once,
-          "loader: an epoch of {} rows is shorter than one global batch of {} ({} pipelines x {})",
-          source.rows(), global, options.pipelines, options.batch_size);
+          "loader: an epoch of {} rows is shorter than one global batch of {} ({})", source.rows(),
+          global, options.division());
 }
 
 }  // namespace
+
+std::int64_t LoaderOptions::rows_of(int of) const {
+  return shares.empty() ? batch_size : shares[static_cast<std::size_t>(of)];
+}
+
+std::int64_t LoaderOptions::rows_before(int of) const {
+  return shares.empty() ? of * batch_size
+                        : std::accumulate(shares.begin(), shares.begin() + of, std::int64_t{0});
+}
+
+std::string LoaderOptions::division() const {
+  return shares.empty() ? fmt::format("{} pipelines x {}", pipelines, batch_size)
+                        : fmt::format("{}", fmt::join(shares, " + "));
+}
 
 struct Loader::Impl {
   struct Cursor {
@@ -89,11 +110,12 @@ struct Loader::Impl {
     return divisions[last];
   }
   std::int64_t global(std::int64_t epoch) const {
-    return division(epoch).pipelines * options.batch_size;
+    return options.shares.empty() ? division(epoch).pipelines * options.batch_size
+                                  : options.global_rows();
   }
   // Returns the offset of this worker's slice within a global batch.
   std::int64_t offset(std::int64_t epoch) const {
-    return division(epoch).pipeline * options.batch_size;
+    return options.rows_before(division(epoch).pipeline);
   }
 
   // Moves to the next epoch if the current one has no whole global batch left.
@@ -111,7 +133,7 @@ struct Loader::Impl {
     batch.of_all =
         options.every_row_once ? source->rows_from(cursor.epoch, cursor.index, whole) : whole;
     const std::int64_t rows =
-        std::clamp<std::int64_t>(batch.of_all - before, 0, options.batch_size);
+        std::clamp<std::int64_t>(batch.of_all - before, 0, options.rows_of(options.pipeline));
     batch.number = ++batches_read;
     batch.epoch = cursor.epoch;
     batch.first = cursor.index + before;
@@ -270,11 +292,15 @@ Position Loader::position() const {
 
 void Loader::seek(const Position& position) {
   const std::int64_t global = impl_->global(position.epoch);
-  require(position.global_batch == global,
-          "loader: saved with a global batch of {} rows, but this run has {} ({} pipelines x {}); "
-          "keep pipelines x batch size",
-          position.global_batch, global, impl_->division(position.epoch).pipelines,
-          impl_->options.batch_size);
+  require(
+      position.global_batch == global,
+      "loader: saved with a global batch of {} rows, but this run has {} ({}); keep pipelines x "
+      "batch size",
+      position.global_batch, global,
+      impl_->options.shares.empty()
+          ? fmt::format("{} pipelines x {}", impl_->division(position.epoch).pipelines,
+                        impl_->options.batch_size)
+          : impl_->options.division());
   const std::string order = impl_->source->order();
   require(position.order == order,
           "loader: saved with the data '{}', but this run has '{}'; use the same data and seed",
@@ -287,6 +313,7 @@ void Loader::seek(const Position& position) {
 }
 
 void Loader::divide(std::int64_t epoch, int pipelines, int pipeline) {
+  HETU_ASSERT(impl_->options.shares.empty());  // pipelines that may be lost have equal shares
   require(epoch > impl_->done.epoch && pipelines >= 1 && pipeline >= 0 && pipeline < pipelines,
           "loader: epoch {} cannot be set to slice {} of {}, because epoch {} has begun", epoch,
           pipeline, pipelines, impl_->done.epoch);

@@ -42,6 +42,16 @@ struct LoaderOptions {
   /// Reads one epoch with all of its rows. The last global batch may be short, so that pipelines
   /// get fewer rows or none. Batches of 0 rows follow it.
   bool every_row_once = false;
+  /// Rows of each pipeline per step, if they differ; batch_size is then this pipeline's number.
+  /// Empty: batch_size for each.
+  std::vector<std::int64_t> shares = {};
+
+  /// Returns the rows of a pipeline per step, the rows of all pipelines before it, and all rows.
+  std::int64_t rows_of(int of) const;
+  std::int64_t rows_before(int of) const;
+  std::int64_t global_rows() const { return rows_before(pipelines); }
+  /// Returns the division for messages: "2 pipelines x 8", or "6 + 6 + 4".
+  std::string division() const;
 };
 
 /// An endless sequence of batches, epoch after epoch. Only one thread may call it at a time.

@@ -55,11 +55,12 @@ Two jobs with `--sums tree` have equal weights, optimizer states, running statis
 norms after every step, bit by bit, if they have in common:
 
 - the model, the data, the seed, the optimizer and the dtype,
-- the samples per micro-batch, and the number of micro-batches of all pipelines together (pipelines x `--micro-batches`),
+- the samples per micro-batch, and the number of micro-batches of all pipelines together (pipelines x `--micro-batches`, or
+  the sum of [`--shares`](training.md#pipelines-of-unequal-shares)),
 - the processor's instructions and the version of oneDNN.
 
-They may differ in pipelines, stages, cut, method, recompute, threads, device (`cpu` or `far`), the order in which messages
-arrive, and the number of pipelines and stages before and after a checkpoint.
+They may differ in pipelines and their shares, stages, cut, method, recompute, threads, device (`cpu` or `far`), the order in
+which messages arrive, and the number of pipelines and stages before and after a checkpoint.
 
 ## How
 
@@ -74,8 +75,8 @@ arrive, and the number of pipelines and stages before and after a checkpoint.
 - **Dropout and data.** A sample's number in the global batch decides its row of the data and its random numbers.
 - **Parameter servers** (`--sync-method ps`, and tables on servers). Servers get one sum from each pipeline, and add them in
   pairs: `((0 + 1) + (2 + 3)) + 4`. A pipeline therefore needs 1, 2, 4, 8, … micro-batches. Clipping, running statistics,
-  parameters with several uses, `--staleness` and `--push-bound` are refused. The log's gradient norm isn't covered, because no
-  process knows the whole gradient.
+  parameters with several uses, `--staleness` and `--push-bound` are refused. The log's gradient norm isn't covered, because
+  no process knows the whole gradient.
 - **Kernels.** No kernel's bits depend on the number of threads.
 
 `hetu.torch.Pipeline(sums="tree")` does the same for gradients of PyTorch modules, also with `shard_optimizer`. (Tested on
@@ -96,9 +97,9 @@ are on one stage in both layouts or on two in both, because autograd adds uses o
 - **Messages**: none more if each copy of a stage computes 2, 4, 8, … consecutive micro-batches. Otherwise a copy sends one
   partial sum for each part of its micro-batches that is a node of the tree: 3 micro-batches are two such parts, and chimera
   on 4 workers with 8 micro-batches gives each copy two parts. `hetu verify` prints the number of terms of a sum.
-- **Micro-batches of one size**: to vary the samples per micro-batch without changing bits, choose the smallest number for all
-  layouts. For 16 samples of BERT-base, micro-batches of 4 and 2 take 1.02 and 0.96 of the processor time of micro-batches of
-  8 (two busy cores, 2026-11-30, `tests/bench/sum_order.py --smaller`).
+- **Micro-batches of one size**: to vary the samples per micro-batch without changing bits, choose the smallest number for
+  all layouts. For 16 samples of BERT-base, micro-batches of 4 and 2 take 1.02 and 0.96 of the processor time of micro-batches
+  of 8 (two busy cores, 2026-11-30, `tests/bench/sum_order.py --smaller`).
 - **Embedding tables**: their gradients are handled as whole tensors, not by the rows looked up.
 
 Not available, with an error that says so: asynchronous methods, averaged weights, `--wire bf16`, `--concat halving`,

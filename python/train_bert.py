@@ -85,7 +85,7 @@ def settle_steps(args: argparse.Namespace, batch: Any, pipelines: int) -> None:
     args.epoch_steps = STEPS_PER_EPOCH
     if args.num_epochs is None and args.log_interval is None:
         return
-    args.epoch_steps = training.batches(batch, pipelines, "training")
+    args.epoch_steps = training.batches(batch, args, pipelines, "training")
     if args.steps is None:
         args.steps = args.num_epochs * args.epoch_steps
 
@@ -149,7 +149,7 @@ def show_plan(args: argparse.Namespace) -> None:
     rate = rate_of(args)
     micros = args.micro_batches or _hetu.default_micro_batches(args.pipeline)
     print(f"{args.pipeline}: {pipelines} pipelines of {stages} stages, {micros} micro-batches of "
-          f"{args.batch_size // micros} samples, {pipelines * args.batch_size} per step; {args.steps} steps of "
+          f"{args.batch_size // micros} samples, {training.global_batch(args, pipelines)} per step; {args.steps} steps of "
           f"{args.optimizer}")
     print(ht.lr.describe(rate, args.steps, "step"))
     print(ht.summary(trained(args, batch, rate)[1], stages=stages, depth=2, batch_size=args.batch_size, micro_batches=micros,
@@ -163,7 +163,7 @@ def train(args: argparse.Namespace, job: ht.Executor) -> None:
     evaluation = rows_of(args, args.eval_data) if args.eval_data else None
     if evaluation:
         job.data.check_meaning(evaluation)
-    evaluations = training.batches(evaluation, job.layout.pipelines, "evaluation") if evaluation else 0
+    evaluations = training.batches(evaluation, args, job.layout.pipelines, "evaluation") if evaluation else 0
 
     def epoch_end(epoch: training.Epoch) -> dict[str, float]:
         last.extend(step.scalars["mlm_loss"] for step in epoch.steps)

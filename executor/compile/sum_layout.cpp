@@ -33,27 +33,39 @@ const SumCopy& SumLayout::at(int worker, int placement) const {
 }
 
 SumLayout sum_layout(const Schedule& plan, int pipelines) {
+  return sum_layout(std::vector<const Schedule*>(static_cast<std::size_t>(pipelines), &plan));
+}
+
+SumLayout sum_layout(const std::vector<const Schedule*>& plans) {
+  const Schedule& plan = *plans.front();
   require(!plan.half_micros,
           "--sums tree adds the gradients of whole micro-batches, but '{}' computes those of half "
           "ones; use --sums running, or leave --concat out",
           plan.method);
   SumLayout layout;
-  layout.total = pipelines * plan.micro_batches;
+  layout.total = 0;
+  for (const Schedule* one : plans) layout.total += one->micro_batches;
   const int width = static_cast<int>(plan.workers.size());
   for (std::size_t p = 0; p < plan.placements.size(); ++p) {
     const Placement& placement = plan.placements[p];
     const int id = static_cast<int>(p), worker = placement.workers[0];
-    const std::vector<Instr> row = unroll(plan.workers[static_cast<std::size_t>(worker)]);
-    const std::vector<int> micros = order_of(row, id, Kind::WeightGrad);
-    require(order_of(row, id, Kind::InputGrad) == micros,
-            "'{}' computes I and W of stage {} in different orders of micro-batches, and --sums "
-            "tree needs the same order; use --sums running",
-            plan.method, placement.model_stage);
-    for (int d = 0; d < pipelines; ++d) {
-      SumCopy copy = {d * width + worker, id, placement.model_stage, micros, {}};
-      for (int& micro : copy.micros) micro += d * plan.micro_batches;
+    int first = 0, first_worker = 0;
+    for (const Schedule* one : plans) {
+      const std::vector<Instr> row = unroll(one->workers[static_cast<std::size_t>(worker)]);
+      SumCopy copy = {first_worker + worker,
+                      id,
+                      placement.model_stage,
+                      order_of(row, id, Kind::WeightGrad),
+                      {}};
+      require(order_of(row, id, Kind::InputGrad) == copy.micros,
+              "'{}' computes I and W of stage {} in different orders of micro-batches, and --sums "
+              "tree needs the same order; use --sums running",
+              plan.method, placement.model_stage);
+      for (int& micro : copy.micros) micro += first;
       copy.parts = largest_parts(copy.micros, layout.total);
       layout.copies.push_back(std::move(copy));
+      first += one->micro_batches;
+      first_worker += width;
     }
   }
   for (int stage = 0; stage < model_stages(plan); ++stage) {

@@ -33,5 +33,8 @@ struct SumLayout {
 /// micro-batch once. Throws InvalidArgument if the gradients of half
 /// micro-batches are summed, or if a stage computes I in another order than W.
 SumLayout sum_layout(const Schedule& plan, int pipelines);
+/// As above, where each pipeline has a plan of its own: the same method, with its own number of
+/// micro-batches.
+SumLayout sum_layout(const std::vector<const Schedule*>& plans);
 
 }  // namespace hetu

@@ -31,8 +31,8 @@ using Content = TensorRecord::Content;
 // run's, which must change no bit: equal numbers would hide a kernel whose bits depend on it.
 JobOptions alone(const JobOptions& run) {
   JobOptions one;
-  one.micro_batches = run.micro_batches * run.pipelines;
-  one.batch_size = run.batch_size * run.pipelines;
+  one.micro_batches = micros_before(run, run.pipelines);
+  one.batch_size = run.batch_size / run.micro_batches * one.micro_batches;
   one.seed = run.seed;
   one.threads = thread_count() == 1 ? 2 : 1;
   one.kernels = run.kernels;

@@ -16,6 +16,8 @@ std::unique_ptr<Loader> loader_for(const Job& job, std::unique_ptr<RowSource> da
   options.pipelines = job.plan().options.pipelines;
   options.pipeline = job.plan().pipeline;
   options.batch_size = job.plan().options.batch_size;
+  const std::int64_t samples = options.batch_size / job.plan().options.micro_batches;
+  for (const int share : job.plan().options.shares) options.shares.push_back(share * samples);
   Readers readers(job);
   std::unique_ptr<Loader> loader =
       open_loader(std::move(data), options, readers.open(job.plan().options.averaging.has_value()));

@@ -184,6 +184,9 @@ StepResult Job::result_of(StepReport report) const {
       report.stop_asked || (plan_.asynchronous && result.last &&
                             (run_->is_stopped() || (groups_ && groups_->stop_asked())));
   result.batches = plan_.options.pipelines;
+  const JobOptions& o = plan_.options;
+  if (!o.shares.empty())
+    result.rows = o.batch_size / o.micro_batches * micros_before(o, o.pipelines);
   if (groups_) {
     // Updates beyond the run's nominal length use the rate of the last nominal one.
     result.batches = groups_->new_batches();
@@ -284,13 +287,15 @@ StepResult Job::validate(const Batch& batch, const ValidateOptions& how) {
   StepReport report = guard_->validate(step_, [&] {
     run_->finish();
     if (tables_) tables_->settle();
-    const std::int64_t each = plan_.options.batch_size, whole = each * plan_.linked;
-    const int before = plan_.linked > 1 ? plan_.pipeline : 0;
+    const JobOptions& o = plan_.options;
+    const std::int64_t each = o.batch_size, samples = each / o.micro_batches;
+    const std::int64_t whole = samples * micros_before(o, plan_.linked);
+    const std::int64_t before = plan_.linked > 1 ? samples * micros_before(o, plan_.pipeline) : 0;
     stages_->set_training(false);
     stages_->set_fetches(fetched_values(plan_.graph, how.fetches));
     if (how.rows && *how.rows < whole)
       // Pipelines before this one take their rows first.
-      stages_->set_rows(std::clamp<std::int64_t>(*how.rows - before * each, 0, each));
+      stages_->set_rows(std::clamp<std::int64_t>(*how.rows - before, 0, each));
     with_mean_buffers([&] {
       if (how.asks_to_stop) validation_->ask_to_stop();
       validation_->begin_step(forwards_, static_cast<int>(step_), nullptr);
@@ -330,6 +335,9 @@ std::optional<StepResult> Job::validate_rows(BatchStream* batches, ValidateOptio
 }
 
 void Job::record(bool on) {
+  require(!on || plan_.options.shares.empty(),
+          "a trace has one plan for all pipelines, and with --shares they differ; leave --trace or "
+          "--shares out");
   if (on && !trace_) trace_ = std::make_unique<JobTrace>(plan_, origin_ns_);
   if (!on) trace_.reset();
   stages_->time_blocks(trace_ ? &trace_->blocks() : nullptr);

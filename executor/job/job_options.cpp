@@ -47,6 +47,14 @@ Fields fields(JobOptions& o) {  // NOLINT(readability-function-size): a table
                              .argument = "S",
                              .doc = "samples per pipeline and step",
                              .range = {1, 1 << 28}};
+  const OptionField shares = {
+      .name = "shares",
+      .value = &o.shares,
+      .argument = "M,M,…",
+      .doc =
+          "micro-batches of each pipeline per step, for pipelines of unequal speed or number, "
+          "such as 3,3,2; each has batch-size / micro-batches samples",
+      .otherwise = "micro-batches in each pipeline"};
   const Fields rest = {
       sync_field(o.sync),
       {.name = "sync_method",
@@ -153,7 +161,7 @@ Fields fields(JobOptions& o) {  // NOLINT(readability-function-size): a table
        .argument = "N",
        .doc = "seed of weights, data order and dropout"},
   };
-  return recorded(joined(joined(joined({batch}, sizes), rest), fields(o.cache)), o.given);
+  return recorded(joined(joined(joined({batch, shares}, sizes), rest), fields(o.cache)), o.given);
 }
 
 Fields grid_fields(JobOptions& o) {
@@ -176,6 +184,8 @@ void check_training_options(const JobOptions& o) {
   require(o.batch_size % o.micro_batches == 0,
           "--batch-size {} is not a multiple of --micro-batches {}; choose a multiple of {}",
           o.batch_size, o.micro_batches, o.micro_batches);
+  for (const int share : o.shares)
+    require(share >= 1, "--shares: a pipeline needs at least 1 micro-batch, got {}", share);
   require(
       o.loss_scale == "dynamic" || wants_loss_scale(o.dtype),
       "--loss-scale applies only to --dtype fp16 and fp16-emulated; {} has the range of float32",
@@ -237,6 +247,18 @@ int width_of(const JobOptions& options) {
 
 int linked_of(const JobOptions& options) {
   return options.averaging && options.averaging->apart ? 1 : options.pipelines;
+}
+
+JobOptions for_pipeline(JobOptions options, int pipeline) {
+  if (options.shares.empty()) return options;
+  const std::int64_t samples = options.batch_size / options.micro_batches;
+  options.micro_batches = options.shares.at(static_cast<std::size_t>(pipeline));
+  options.batch_size = samples * options.micro_batches;
+  return options;
+}
+
+int micros_before(const JobOptions& options, int pipeline) {
+  return micros_before(options.shares, options.micro_batches, pipeline);
 }
 
 groups::Options group_policy(const Averaging& averaging, int stages, int pipelines) {

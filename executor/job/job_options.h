@@ -12,6 +12,7 @@
 #include "base/device.h"
 #include "base/fields.h"
 #include "executor/compile/segments.h"
+#include "executor/compile/shares.h"
 #include "executor/sync/averager.h"
 #include "executor/sync/server_weights.h"
 #include "pipeline/cost/partition.h"
@@ -75,8 +76,12 @@ struct JobOptions : Sizes {
   /// A compute-only schedule that replaces the method's. Its sizes must agree with these options.
   std::optional<Schedule> plan;
   int pipelines = 1;
-  SyncPlace sync = kSyncPlace;   ///< where the all-reduces of a stage start
-  std::int64_t batch_size = 1;   ///< samples per pipeline and step; a multiple of micro_batches
+  SyncPlace sync = kSyncPlace;  ///< where the all-reduces of a stage start
+  std::int64_t batch_size = 1;  ///< samples per pipeline and step; a multiple of micro_batches
+  /// Micro-batches of each pipeline per step, if they differ. micro_batches and batch_size are then
+  /// replaced by those of the worker's own pipeline, with the same samples per micro-batch; see
+  /// for_pipeline. Empty: micro_batches each.
+  std::vector<int> shares = {};
   std::vector<int> first_block;  ///< first block of each model stage; empty: balanced by FLOPs
   /// First blocks for each pipeline, if they are not cut alike; only for pipelines that share
   /// weights by waves.
@@ -145,6 +150,14 @@ int width_of(const JobOptions& options);
 
 /// Returns the number of pipelines whose workers have links to each other.
 int linked_of(const JobOptions& options);
+
+/// Returns the options of a worker of this pipeline: with shares, micro_batches and batch_size are
+/// those of the pipeline.
+JobOptions for_pipeline(JobOptions options, int pipeline);
+
+/// Returns the micro-batches of a step in the pipelines before this one. The result for `pipelines`
+/// is the number of all.
+int micros_before(const JobOptions& options, int pipeline);
 
 /// Returns the averaging policy with every constant filled in. Throws InvalidArgument for values
 /// out of range. Requires options.averaging.

@@ -17,6 +17,7 @@ StagesOptions stages_options(const JobPlan& plan) {
   how.segments = segments_of(plan.graph, job);
   how.sums = plan.sums;
   how.micro_batches = job.micro_batches;
+  how.shares = job.shares;
   how.micro_batch = job.batch_size / job.micro_batches;
   how.micro_ids = plan.micro_ids;
   how.by_version = plan.asynchronous;

@@ -30,8 +30,9 @@ Costs costs_known(const Graph& graph, int stages) {
 
 }  // namespace
 
-Schedule JobPlan::computes(int steps) const {
-  const JobOptions& o = options;
+Schedule JobPlan::computes(int steps) const { return computes_of(graph, options, steps); }
+
+Schedule computes_of(const Graph& graph, const JobOptions& o, int steps) {
   const Method* method = o.plan ? nullptr : find_method(o.method);
   if (method != nullptr) refuse_foreign(*method, o.given);
   PlanSource source{

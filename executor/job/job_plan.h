@@ -105,6 +105,9 @@ struct JobPlan {
   Schedule of_validation() const;
 };
 
+/// Returns JobPlan::computes() for a graph and options.
+Schedule computes_of(const Graph& graph, const JobOptions& options, int steps);
+
 /// Checks that the fields of a data source match what the model reads. Every field of `given` that
 /// has a placeholder in the model must have the placeholder's dtype and row shape. `wanted` is
 /// JobPlan::fields. Throws InvalidArgument that names the field, both types and the remedy.

@@ -46,6 +46,10 @@ void check_sizes(const JobOptions& o, int workers) {
   require(o.pipelines >= 1 && o.stages >= 1 && needed == workers,
           "{} pipelines of {} stages need {} workers, but {} were started", linked_of(o), o.stages,
           needed, workers);
+  require(o.shares.empty() || static_cast<int>(o.shares.size()) == o.pipelines,
+          "--shares has the micro-batches of {} pipelines, but the job has {}; give one number for "
+          "each pipeline",
+          o.shares.size(), o.pipelines);
   check_training_options(o);
 }
 
@@ -67,8 +71,9 @@ Lowering lowering_of(const JobPlan& job) {
 // lowered plan.
 std::vector<Feature> features_of(const JobPlan& job) {
   const JobOptions& o = job.options;
-  std::vector<Feature> all = {sharing_needs(job), loss_scale_needs(o.dtype),
-                              state_dtype_needs(o.state_dtype), table_needs(job), sums_needs(job)};
+  std::vector<Feature> all = {
+      sharing_needs(job), loss_scale_needs(o.dtype), state_dtype_needs(o.state_dtype),
+      table_needs(job),   sums_needs(job),           shares_needs(job)};
   if (has_factors(job.graph)) all.push_back(kfac_needs());
   return all;
 }
@@ -187,7 +192,7 @@ std::vector<std::vector<int>> factor_orders(const Schedule& plan, const JobPlan&
     if (i.stage != placement || (i.kind != Kind::CurvatureA && i.kind != Kind::CurvatureB))
       continue;
     std::vector<int>& order = current[{i.kind, i.part}];
-    const int micro = job.pipeline * micros + i.micro % micros;
+    const int micro = micros_before(job.options, job.pipeline) + i.micro % micros;
     if (std::find(order.begin(), order.end(), micro) != order.end())
       orders.push_back(std::exchange(order, {}));
     order.push_back(micro);
@@ -282,19 +287,21 @@ int micro_ids_of(const JobPlan& job, const VerifyReport& report) {
 
 }  // namespace
 
-JobPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer, const JobOptions& options,
+JobPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer, const JobOptions& given,
                   const WorkerIndex& index) {
   check_optimizer(optimizer);
+  check_sizes(given, index.workers);
+  const bool apart = given.averaging && given.averaging->apart;
+  const int width = width_of(given);
+  const int pipeline = apart ? given.averaging->apart->pipeline : index.worker / width;
+  const JobOptions options = for_pipeline(given, pipeline);
   require(
       !optimizer.lazy_rows || !options.dense_tables,
       "lazy_rows goes by the rows of a table's gradient, and dense_tables wants it whole; leave "
       "one of them out");
-  check_sizes(options, index.workers);
   require(!graph.gradients.empty(),
           "the graph has no gradients: differentiate a loss before training");
   const ScopedThreadCount counted(options.threads);
-  const bool apart = options.averaging && options.averaging->apart;
-  const int width = width_of(options);
   JobPlan job;
   job.graph = with_windows(graph, options.batch_size, job.tables);
   const bool best = options.kernels == KernelChoice::Best, fuses = best && options.fuse == "on";
@@ -312,7 +319,7 @@ JobPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer, const Jo
   });
   job.worker = index.worker;
   job.linked = linked_of(options);
-  job.pipeline = apart ? options.averaging->apart->pipeline : index.worker / width;
+  job.pipeline = pipeline;
   job.row = index.worker % width;
   const VerifyReport report = plan_schedule(job);
   compile_stages(job, report);

@@ -112,7 +112,8 @@ class SharedSamples final : public RowSource {
     whole.fields.clear();
     for (const Reader& reader : set.readers) add_missing(whole.fields, reader.fields);
     if (set.one_pipeline) return whole;
-    whole.batch_size *= whole.pipelines;
+    whole.batch_size = options.global_rows();
+    whole.shares.clear();
     whole.pipelines = 1;
     whole.pipeline = 0;
     return whole;
@@ -123,12 +124,12 @@ class SharedSamples final : public RowSource {
   // Returns how many of a batch's rows belong to the reader.
   std::int64_t rows_of(const Reader& reader, std::int64_t rows) const {
     const int place = set_.one_pipeline ? 0 : reader.pipeline;
-    return std::clamp<std::int64_t>(rows - place * options_.batch_size, 0, options_.batch_size);
+    return std::clamp<std::int64_t>(rows - options_.rows_before(place), 0, options_.rows_of(place));
   }
 
   const std::byte* slice(const FieldData& data, const Reader& reader) const {
     const int place = set_.one_pipeline ? 0 : reader.pipeline;
-    return data.bytes.data() + place * options_.batch_size * sample_bytes(data);
+    return data.bytes.data() + options_.rows_before(place) * sample_bytes(data);
   }
 
   comm::Tag tag(int reader) const { return comm::make_tag(kRowsTag, reader, 0, 0, set_.channel); }
@@ -164,7 +165,7 @@ class SharedSamples final : public RowSource {
       whole_.seek({wanted.epoch, wanted.index, at.global_batch, at.order});
     forget_sent();
     whole_.next(*drawn_);
-    const std::int64_t before = set_.one_pipeline ? options_.pipeline * options_.batch_size : 0;
+    const std::int64_t before = set_.one_pipeline ? options_.rows_before(options_.pipeline) : 0;
     here_ = Header{drawn_->epoch, drawn_->first - before, drawn_->of_all};
     if (!std::exchange(looked_, true)) warn_of_equal_slices();
     sent_.push_back({*here_, drawn_, {}});
@@ -212,15 +213,18 @@ class SharedSamples final : public RowSource {
     for (int d = 1; d < slices; ++d) {
       const bool equal =
           std::all_of(drawn_->fields.begin(), drawn_->fields.end(), [&](const FieldData& data) {
-            const auto bytes = static_cast<std::size_t>(options_.batch_size * sample_bytes(data));
-            return std::memcmp(data.bytes.data(), data.bytes.data() + d * bytes, bytes) == 0;
+            const std::int64_t rows = std::min(options_.rows_of(0), options_.rows_of(d));
+            const auto* const other =
+                data.bytes.data() + options_.rows_before(d) * sample_bytes(data);
+            return std::memcmp(data.bytes.data(), other,
+                               static_cast<std::size_t>(rows * sample_bytes(data))) == 0;
           });
       if (!equal) continue;
       log(Level::Warning,
           "{}: pipelines 0 and {} get the same {} samples in the first step; each pipeline should "
-          "get different samples, {} in all per step ({} pipelines x {})",
-          order(), d, options_.batch_size, options_.batch_size * slices, slices,
-          options_.batch_size);
+          "get different samples, {} in all per step ({})",
+          order(), d, std::min(options_.rows_of(0), options_.rows_of(d)), options_.global_rows(),
+          options_.division());
       return;
     }
   }

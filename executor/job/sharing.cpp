@@ -1,6 +1,8 @@
 #include "executor/job/sharing.h"
 
+#include <map>
 #include <variant>
+#include <vector>
 
 #include "base/error.h"
 #include "executor/sync/server_tables.h"
@@ -119,6 +121,41 @@ Feature sums_needs(const JobPlan& job) {
   return feature;
 }
 
+Feature shares_needs(const JobPlan& job) {
+  if (job.options.shares.empty()) return {};
+  require(!job.options.plan,
+          "--shares needs a method by name, because the rows of '{}' have one number of "
+          "micro-batches; leave it out, or choose a method",
+          job.options.plan ? job.options.plan->method : "");
+  require(!has_factors(job.graph),
+          "--shares and K-FAC don't go together, because all pipelines share one plan of its work; "
+          "leave one of them out");
+  return {"--shares",
+          {{Trait::WorkerUpdates, "Leave --sync-method ps or --shares out"},
+           {Trait::Flush, "Choose a synchronous method, or leave it out"},
+           {Trait::WorkerTables, "Keep the tables on the workers, or leave it out"}}};
+}
+
+// Returns the layout of the pipelines, whose plans differ if they have shares.
+static SumLayout layout_of(const JobPlan& job) {
+  const JobOptions& o = job.options;
+  const Schedule& own = job.asynchronous ? job.one_step : job.lowered;
+  if (o.shares.empty()) return sum_layout(own, job.linked);
+  std::map<int, Schedule> others;
+  std::vector<const Schedule*> plans;
+  for (int d = 0; d < job.linked; ++d) {
+    const JobOptions of = for_pipeline(o, d);
+    if (of.micro_batches == o.micro_batches) {
+      plans.push_back(&own);
+      continue;
+    }
+    const auto [at, fresh] = others.try_emplace(of.micro_batches);
+    if (fresh) at->second = computes_of(job.graph, of, 1);
+    plans.push_back(&at->second);
+  }
+  return sum_layout(plans);
+}
+
 SumLayout sums_of(const JobPlan& job) {
   const JobOptions& o = job.options;
   if (o.sums == "running") return {};
@@ -130,7 +167,7 @@ SumLayout sums_of(const JobPlan& job) {
           "--sums {} plans memory for the order in which K-FAC's factors are added, and replan {} "
           "may change it; leave one of them out",
           o.sums, job.optimizer.kfac.replan);
-  SumLayout layout = sum_layout(job.asynchronous ? job.one_step : job.lowered, job.linked);
+  SumLayout layout = layout_of(job);
   check_sums_of_servers(job, layout);
   return layout;
 }

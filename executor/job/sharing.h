@@ -21,6 +21,9 @@ Feature wire_needs(const JobPlan& job);
 /// Returns the needs of `--sums`, the order in which gradients are added.
 Feature sums_needs(const JobPlan& job);
 
+/// Returns the needs of `--shares`, pipelines with different numbers of micro-batches.
+Feature shares_needs(const JobPlan& job);
+
 /// Returns the copies whose gradients are added in the order of a tree; none with --sums running.
 /// Requires the lowered plan. Throws InvalidArgument if an option would change the order or round
 /// the terms, and the errors of sum_layout().

@@ -48,7 +48,8 @@ struct StepResult {
   /// Batches of all pipelines since the previous result. Where pipelines average weights, as far as
   /// this worker knows about the others.
   std::int64_t batches = 1;
-  std::int64_t rows = 0;  ///< validation: rows of all pipelines that the results cover
+  /// Rows of all pipelines that the results cover: in validation, and in training with shares.
+  std::int64_t rows = 0;
 
   /// Returns the scalar of the fetch `name`. Throws InvalidArgument naming the available fetches.
   double at(const std::string& name) const;

@@ -116,7 +116,7 @@ void Curvature::precondition() {
 Curvatures::Curvatures(const Graph& graph, const std::vector<std::unique_ptr<Stage>>& stages,
                        Device& device, const StagesOptions& options)
     : stages_(stages), of_stages_(stages.size()), pipeline_(options.pipeline) {
-  const std::int64_t samples = options.micro_batch * options.micro_batches * options.pipelines;
+  const std::int64_t samples = options.micro_batch * options.all_micros();
   if (options.cycle != nullptr) owners_.emplace(*options.cycle);
   for (std::size_t i = 0; i < stages.size(); ++i) {
     if (stages[i] && !stages[i]->plan().curvature_a.empty())

@@ -17,7 +17,7 @@ namespace {
 // Header of a micro-batch's bytes of one tensor.
 struct Piece {
   std::int64_t fetch = 0;  // index into the graph's fetches
-  std::int64_t place = 0;  // pipeline * micro_batches + micro-batch: the order of the data
+  std::int64_t place = 0;  // number of the micro-batch over all pipelines
   std::int64_t bytes = 0;
 };
 
@@ -85,12 +85,11 @@ std::vector<double> FetchTensors::own_sums() const {
 // Returns this worker's micro-batches of per-sample tensors, each behind its header.
 std::vector<std::byte> FetchTensors::own_pieces() const {
   std::vector<std::byte> pieces;
-  const int pipeline = options_.pipelines > 1 ? options_.pipeline : 0;
+  const int before = options_.pipelines > 1 ? options_.first_micro() : 0;
   each(true, [&](std::size_t at, const Stage& stage, std::size_t f) {
     for (int m = 0; m < options_.micro_batches; ++m) {
       if (!stage.runs_here(m)) continue;
-      const Piece piece{static_cast<std::int64_t>(at), pipeline * options_.micro_batches + m,
-                        stage.bytes_fetched(f, m)};
+      const Piece piece{static_cast<std::int64_t>(at), before + m, stage.bytes_fetched(f, m)};
       const auto* const head = reinterpret_cast<const std::byte*>(&piece);
       pieces.insert(pieces.end(), head, head + sizeof(Piece));
       const std::byte* const data = stage.fetched_bytes(f, m);

@@ -102,7 +102,7 @@ void StageFunctions::add_staged(const StageUse& use) {
 
 int StageFunctions::number_of(int micro, bool half) const {
   const int whole = half ? micro / 2 : micro;
-  return context_.pipeline * context_.micro_batches + whole % context_.micro_batches;
+  return context_.first_micro + whole % context_.micro_batches;
 }
 
 RunContext StageFunctions::context_of(int micro, bool half) const {

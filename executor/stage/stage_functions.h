@@ -21,8 +21,8 @@ namespace hetu {
 /// Run state that the stages of a worker share; each stage refers to it.
 struct StepContext {
   const Schedule* plan = nullptr;
-  int pipeline = 0;
-  int micro_batches = 1;  ///< per pipeline and step
+  int first_micro = 0;    ///< micro-batches of a step in the pipelines before this one
+  int micro_batches = 1;  ///< of this pipeline per step
   int per_update = 1;     ///< micro-batches whose gradient one update applies
   int micro_ids = 1;      ///< ids of any two micro-batches in flight differ by less; see SlotRing
   /// The plan updates while it runs, so that forwards use weight versions.

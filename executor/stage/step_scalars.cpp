@@ -41,7 +41,7 @@ void StepScalars::add(const Stage& stage, std::size_t f, int first, How how,
   std::size_t at = 0;
   while (graph_.fetches[at].first != fetch.name) ++at;
   // A pipeline without links to others has all micro-batches of the step.
-  const int before = options_.pipelines == 1 ? 0 : options_.pipeline * micros;
+  const int before = options_.pipelines == 1 ? 0 : options_.first_micro();
   double* const values = &all[at * this->micros() + static_cast<std::size_t>(before)];
   if (graph_.producer(fetch.value).op == "step_sum") {  // already summed over its update
     const int together = context_.training ? context_.per_update : micros;

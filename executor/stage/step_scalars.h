@@ -28,9 +28,7 @@ class StepScalars {
   std::vector<double> sums(const std::vector<double>& values) const;
 
  private:
-  std::size_t micros() const {
-    return static_cast<std::size_t>(options_.pipelines * options_.micro_batches);
-  }
+  std::size_t micros() const { return static_cast<std::size_t>(options_.all_micros()); }
   void add(const Stage& stage, std::size_t fetch, int first, How how,
            std::vector<double>& all) const;
 

@@ -23,7 +23,7 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
       ended_(plans.size()),
       tied_factors_(graph.parameters.size(), 1) {
   context_.plan = options.plan;
-  context_.pipeline = options.pipeline;
+  context_.first_micro = options.first_micro();
   context_.micro_batches = options.micro_batches;
   context_.per_update = micros_per_update(*options.plan);
   context_.micro_ids = options.micro_ids;
@@ -161,7 +161,8 @@ void TrainStages::count(Stage& stage, int first, int micros) {
 }
 
 // Returns the counts of the micro-batches of all pipelines, added in their order. Every replica
-// counts its pipeline's whole batch, so only pipelines have to be added.
+// counts its pipeline's whole batch, so only pipelines have to be added. Pipelines with shares have
+// one update per step.
 std::vector<double> TrainStages::count_of_all(Stage& stage, int first, int micros) {
   const int step = context_.step + context_.step_of(first);
   const auto what = [&] {
@@ -172,12 +173,15 @@ std::vector<double> TrainStages::count_of_all(Stage& stage, int first, int micro
     group.push_back(d * options_.workers_per_pipeline +
                     options_.plan->placements[stage.placement()].workers[0]);
   const std::size_t width = stage.plan().counts.size();
-  std::vector<double> all(static_cast<std::size_t>(options_.pipelines * micros) * width, 0);
+  const auto before = [&](int pipeline) {
+    return micros_before(options_.shares, micros, pipeline);
+  };
+  std::vector<double> all(static_cast<std::size_t>(before(options_.pipelines)) * width, 0);
   for (int m = 0; m < micros; ++m) {
     stage.count(first + m, 1);
     const std::vector<double> one = stage.counted();
     std::copy(one.begin(), one.end(),
-              all.begin() + (std::ptrdiff_t{options_.pipeline} * micros + m) * std::ssize(one));
+              all.begin() + (before(options_.pipeline) + m) * std::ssize(one));
   }
   comm::sum_f64(transport_, group, all.data(), all.size(),
                 {comm::make_tag(kCountTag, stage.placement(), 0, 0, step), what});

@@ -31,6 +31,7 @@ class Data:
     fields: list[tuple[str, str, list[int]]]
     batch_size: int
     _once = False  # True: its loaders return one epoch with every row
+    _shares: Sequence[int] = ()  # rows of each pipeline per step, if they differ
     _order_names_rows = True  # True: a loader's position identifies rows of files and a seed; False: the user's own rows
 
     def __init__(self, fields: list[tuple[str, str, list[int]]], batch_size: int) -> None:
@@ -63,7 +64,18 @@ class Data:
 
     def _options(self, pipelines: int, pipeline: int, fields: list[str], ahead: int) -> Any:
         """Returns the options of a loader that reads `ahead` batches ahead."""
-        return _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, ahead, self._once)
+        shares = list(self._shares)
+        return _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, ahead, self._once, shares)
+
+    def _divided(self, shares: Sequence[int]) -> Data:
+        """Returns the same data, of which pipeline d takes shares[d] rows per step; without shares, batch_size."""
+        other = copy(self)
+        other._shares = shares
+        return other
+
+    def _global_batch(self, pipelines: int) -> int:
+        """Returns the rows per step of all pipelines together."""
+        return sum(self._shares) or pipelines * self.batch_size
 
     def once(self) -> Data:
         """Returns data with the same rows in the same order, whose loaders return every row of an epoch once. The last
@@ -367,7 +379,7 @@ class Batches(Data):
         return hasattr(self.items, "__getitem__") and hasattr(self.items, "__len__")
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
-        rows = self._steps * pipelines * self.batch_size
+        rows = self._steps * self._global_batch(pipelines)
         return _hetu.stream_loader(self.name, [tuple(f) for f in self.fields], _Items(self), rows,
                                    self._options(pipelines, pipeline, fields, int(self.ahead)), together)
 
@@ -472,11 +484,11 @@ class Rows(Data):
         return cut
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
-        batch = self._steps * pipelines * self.batch_size
+        batch = self._steps * self._global_batch(pipelines)
         drawn, once = self.drawn, self._once
         if self.rows < batch and not once:
-            refuse(f"{self.called}: {self.rows} rows are fewer than one global batch, {self._steps * pipelines} pipelines x "
-                   f"{self.batch_size}; choose a smaller batch_size")
+            refuse(f"{self.called}: {self.rows} rows are fewer than one global batch of {batch}; choose a smaller "
+                   "batch_size")
         return _hetu.stream_loader(self.called, [tuple(f) for f in self.fields],
                                    lambda epoch, number: drawn.batch(epoch, number, batch, once), batch,
                                    self._options(pipelines, pipeline, fields, 1), together)

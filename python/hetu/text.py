@@ -152,7 +152,7 @@ class Text(Data):
         return {"ids": self._rows[self._order[1][number * rows:(number + 1) * rows]]}
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
-        rows = pipelines * self.batch_size
+        rows = self._global_batch(pipelines)
         if rows > len(self._rows) and not self._once:
             current().refuse(f"text: {len(self._rows)} rows of {self.length} tokens are fewer than one global batch of "
                              f"{rows}; choose a smaller batch_size or length")

@@ -106,7 +106,8 @@ nb::object stream_loader(const std::string& name, const std::vector<nb::tuple>& 
 }
 
 LoaderOptions loader_options(int pipelines, int pipeline, std::int64_t batch_size,
-                             std::vector<std::string> fields, int prefetch, bool every_row_once) {
+                             std::vector<std::string> fields, int prefetch, bool every_row_once,
+                             std::vector<std::int64_t> shares) {
   LoaderOptions o;
   o.pipelines = pipelines;
   o.pipeline = pipeline;
@@ -114,6 +115,7 @@ LoaderOptions loader_options(int pipelines, int pipeline, std::int64_t batch_siz
   o.fields = std::move(fields);
   o.prefetch = prefetch;
   o.every_row_once = every_row_once;
+  o.shares = std::move(shares);
   return o;
 }
 
@@ -231,12 +233,15 @@ void bind_data(nb::module_& m) {
       .def(
           "__init__",
           [](LoaderOptions* self, int pipelines, int pipeline, std::int64_t batch_size,
-             std::vector<std::string> fields, int prefetch, bool every_row_once) {
-            new (self) LoaderOptions(loader_options(pipelines, pipeline, batch_size,
-                                                    std::move(fields), prefetch, every_row_once));
+             std::vector<std::string> fields, int prefetch, bool every_row_once,
+             std::vector<std::int64_t> shares) {
+            new (self)
+                LoaderOptions(loader_options(pipelines, pipeline, batch_size, std::move(fields),
+                                             prefetch, every_row_once, std::move(shares)));
           },
           nb::arg("pipelines"), nb::arg("pipeline"), nb::arg("batch_size"), nb::arg("fields"),
-          nb::arg("prefetch"), nb::arg("every_row_once") = false);
+          nb::arg("prefetch"), nb::arg("every_row_once") = false,
+          nb::arg("shares") = std::vector<std::int64_t>());
   nb::class_<Loader>(m, "Loader", "Hands out this worker's slice of each global batch.",
                      nb::dynamic_attr())
       .def("next", &next_arrays, "Returns the next batch as a dict of NumPy arrays.")

@@ -39,6 +39,7 @@ void bind_training_options(nb::module_& m) {
                           const nb::dict& values) { new (self) JobOptions(job_options(values)); })
       .def_ro("method", &JobOptions::method)
       .def_ro("micro_batches", &JobOptions::micro_batches)
+      .def_ro("shares", &JobOptions::shares)
       .def_ro("memory_limit", &JobOptions::limit_bytes)
       .def_rw("first_block", &JobOptions::first_block)
       .def_rw("block_times", &JobOptions::block_times)

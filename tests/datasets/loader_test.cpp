@@ -22,18 +22,22 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 // Every row of an epoch must be read once and in order, for any number of rows in the last batch.
-TEST(EveryRowOnce, OverAnyNumbers) {
+// With `uneven`, pipeline d has a share of d + 1 rows.
+void expect_every_row_once(bool uneven) {
   for (const std::int64_t rows : {1, 2, 5, 6, 7, 12, 13, 29}) {
     for (const int pipelines : {1, 2, 3}) {
       for (const bool stream : {false, true}) {
         for (const int prefetch : {0, 3}) {
           SCOPED_TRACE(fmt::format("{} rows, {} pipelines, stream {}, prefetch {}", rows, pipelines,
                                    stream, prefetch));
-          const std::int64_t global = 2 * pipelines, items = (rows + global - 1) / global;
+          std::vector<std::int64_t> shares;
+          for (int d = 0; uneven && d < pipelines; ++d) shares.push_back(d + 1);
+          const std::int64_t global = uneven ? pipelines * (pipelines + 1) / 2 : 2 * pipelines;
+          const std::int64_t items = (rows + global - 1) / global;
           const auto order = drawn_order(rows, 7, 0, 0);
           std::vector<std::vector<std::int64_t>> found(items);
           for (int d = 0; d < pipelines; ++d) {
-            LoaderOptions options{pipelines, d, 2, {"number"}, prefetch, true};
+            LoaderOptions options{pipelines, d, 2, {"number"}, prefetch, true, shares};
             Loader loader(
                 stream ? streamed(global, items, rows - (items - 1) * global) : numbered(rows),
                 options);
@@ -41,6 +45,7 @@ TEST(EveryRowOnce, OverAnyNumbers) {
             for (std::int64_t step = 0; step < items; ++step) {
               loader.next(batch);
               EXPECT_EQ(batch.of_all, std::min(global, rows - step * global));
+              EXPECT_LE(batch.rows, uneven ? d + 1 : 2);
               for (const std::int64_t n : numbers(batch)) found[step].push_back(n);
             }
             for (int more = 0; more < 3; ++more) {
@@ -55,6 +60,20 @@ TEST(EveryRowOnce, OverAnyNumbers) {
         }
       }
     }
+  }
+}
+
+TEST(EveryRowOnce, OverAnyNumbers) { expect_every_row_once(false); }
+
+TEST(EveryRowOnce, OverAnyNumbersInUnequalShares) { expect_every_row_once(true); }
+
+TEST(Shares, ThatDontFitAreRefused) {
+  for (const auto& [shares, words] :
+       {std::pair{std::vector<std::int64_t>{2}, "shares of 1 pipelines are given, but there are 2"},
+        {{2, 0}, "a pipeline's share must be at least 1 row, got 0"},
+        {{40, 2}, "is shorter than one global batch of 42 (40 + 2)"}}) {
+    const LoaderOptions options{2, 0, 2, {"number"}, 0, false, shares};
+    EXPECT_THAT([&] { Loader(numbered(30), options); }, ThrowsMessage<Error>(HasSubstr(words)));
   }
 }
 

@@ -85,7 +85,7 @@ class Checkpoints:
         return {
             **self._positions(), "seed": spec.seed, "method": spec.options.method, "pipelines": spec.layout.pipelines,
             "stages": spec.layout.stages, "micro_batches": spec.options.micro_batches, "batch_size": spec.data.batch_size,
-            "optimizer": self._optimizer(),
+            "optimizer": self._optimizer(), "global_batch": spec.global_batch,
             **({"plateau": spec.plateau.state} if spec.plateau else {}),
             **({"loss_scale": scale} if (scale := worker.job.loss_scale()) else {}),
             **({"state_dtype": kept} if (kept := worker.job.state_dtype) != "float32" else {}),
@@ -144,14 +144,14 @@ class Checkpoints:
         worker, spec = self.worker, self.worker.spec
         mine: dict[str, Any] = {
             "seed": spec.seed, "optimizer": self._optimizer(), "pipelines": spec.layout.pipelines,
-            "batch_size": spec.data.batch_size,
+            "batch_size": spec.data.batch_size, "global_batch": spec.global_batch,
         }
         for name in ("seed", "optimizer"):
             if run[name] != mine[name]:
                 raise ValueError(f"{self.folder} was saved with {name} {run[name]}, this run has {name} {mine[name]}")
         if worker.averages and "positions" in run and run["batch_size"] == mine["batch_size"]:
             return  # an update is one pipeline's batch, whatever the number of pipelines
-        saved, here = (r["pipelines"] * r["batch_size"] for r in (run, mine))
+        saved, here = (r.get("global_batch", r["pipelines"] * r["batch_size"]) for r in (run, mine))
         if saved != here:
             raise ValueError(
                 f"{self.folder} was saved at a global batch of {saved} "

@@ -123,7 +123,7 @@ class Executor:
 
     @property
     def micro_batches(self) -> int:
-        """The number of micro-batches per pipeline and step."""
+        """The number of micro-batches per pipeline and step; with `shares`, the number that they replace."""
         return int(self.spec.options.micro_batches)
 
     @property

@@ -43,9 +43,15 @@ class JobSpec:
         return rate if isinstance(rate, ReduceOnPlateau) else None
 
     @property
+    def shares(self) -> list[int]:
+        """The samples of each pipeline per step if they differ, else []."""
+        samples = int(self.data.batch_size) // self.options.micro_batches
+        return [samples * micros for micros in self.options.shares]
+
+    @property
     def global_batch(self) -> int:
         """The number of samples per step in all pipelines together."""
-        return int(self.data.batch_size) * self.layout.pipelines
+        return sum(self.shares) or int(self.data.batch_size) * self.layout.pipelines
 
     def describe_batch(self, averages: bool) -> str:
         """Returns one line: the samples per step, and their division into pipelines and micro-batches.
@@ -56,6 +62,10 @@ class JobSpec:
         parts = f" in {micros} micro-batches of {batch // micros}" if micros > 1 else ""
         if pipelines == 1:
             return f"global batch: {batch} samples per step{parts}"
+        if self.shares:
+            shares = " + ".join(map(str, self.options.shares))
+            return (f"global batch: {self.global_batch} samples per step, {shares} micro-batches of {batch // micros} in "
+                    f"{pipelines} pipelines")
         own = "; each pipeline makes steps of its own" if averages else ""
         each = ", each" if parts else ""
         return f"global batch: {self.global_batch} samples per step, {pipelines} pipelines x {batch}{each}{parts}{own}"

@@ -143,7 +143,7 @@ class Prediction:
         rows = {name: len(array) if array.ndim else 0 for name, array in data.items()}
         if len(set(rows.values())) != 1 or 0 in rows.values():
             current().refuse(f"the arrays must have the same number of rows, at least one; they have {rows}")
-        each = self.data.batch_size * self.worker.spec.layout.pipelines
+        each = self.worker.spec.global_batch
         count = next(iter(rows.values()))
         items = [{name: array[row:row + each] for name, array in data.items()} for row in range(0, count, each)]
         dtypes = {name: dtype for name, dtype, _ in self.data.fields if name in data}

@@ -239,15 +239,22 @@ def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]], first_b
         )
 
 
-def batches(data: Any, pipelines: int, of: str) -> int:
+def global_batch(args: argparse.Namespace, pipelines: int) -> int:
+    """Returns the samples per step of all pipelines together."""
+    if args.shares is None:
+        return int(args.batch_size * pipelines)
+    micros = args.micro_batches or _hetu.default_micro_batches(args.pipeline)
+    return int(args.batch_size // micros * sum(map(int, args.shares.split(","))))
+
+
+def batches(data: Any, args: argparse.Namespace, pipelines: int, of: str) -> int:
     """Returns the whole global batches in one pass over `data`, which must have a known length. Throws ValueError if there
     are none."""
-    count = len(data) // (data.batch_size * pipelines)
+    each = global_batch(args, pipelines)
+    count = len(data) // each
     if count == 0:
-        raise ValueError(
-            f"the {of} data has {len(data)} rows, fewer than one batch of {pipelines} pipelines x {data.batch_size}; "
-            f"choose a smaller --batch-size"
-        )
+        raise ValueError(f"the {of} data has {len(data)} rows, fewer than one global batch of {each} in {pipelines} "
+                         f"pipeline{'s' * (pipelines > 1)}; choose a smaller --batch-size")
     return int(count)
 
 

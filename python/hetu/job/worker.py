@@ -43,7 +43,8 @@ class Worker:
         self.loader = self.open_loader(data, together, (pipelines, self.job.pipeline), reads)
         # By pipeline, for compare_single: one process does the same steps.
         self.loaders_of_all = [
-            data.loader(pipelines, d, fields, self.readers.single(together, d)) for d in range(pipelines) if fields
+            data._divided(spec.shares).loader(pipelines, d, fields, self.readers.single(together, d))
+            for d in range(pipelines) if fields
         ]
 
     @property
@@ -69,7 +70,7 @@ class Worker:
         share: the number of pipelines that divide the rows, and the number of this one.
         """
         fields = [name for name in self.job.fields if name in reads]
-        return data.loader(*share, fields, together) if fields else None
+        return data._divided(self.spec.shares).loader(*share, fields, together) if fields else None
 
     def position(self) -> dict[str, Any]:
         """Returns the position in the data, for checkpoints. It is the same in all workers that read."""
@@ -128,7 +129,8 @@ class Worker:
         spec, job = self.spec, self.job
         cut = spec.cuts.describe(job, spec.graph.blocks)
         label = f"meaningless ({spec.meaningless}): " if spec.meaningless else ""
+        micros = " + ".join(map(str, spec.options.shares or [spec.options.micro_batches]))
         return (
-            f"{label}{spec.options.method}, {spec.layout.describe()}{cut}, {spec.options.micro_batches} micro-batches; "
+            f"{label}{spec.options.method}, {spec.layout.describe()}{cut}, {micros} micro-batches; "
             f"worker {self.transport.worker} (pipeline {job.pipeline}, stage {job.stage}): {job.memory}"
         )

@@ -145,6 +145,21 @@ const std::vector<Row>& rows() {
        {{"chimera", "but 'chimera' computes those of half ones"},
         {"pipedream", flush},
         {"averages x 2", flush}}},
+      {"--shares",
+       [](JobCase& j) {
+         for (int d = 0; d < j.options.pipelines; ++d) j.options.shares.push_back(2 * d + 2);
+       },
+       {{"pipedream", flush + "'pipedream' updates stage by stage. Choose a synchronous method"},
+        {"ps x 2", workers + "Leave --sync-method ps or --shares out"},
+        {"averages x 2", flush}}},
+      {"--shares",
+       [](JobCase& j) {
+         if (j.options.method == "1f1b") j.options.shares = {1, 2, 3};
+       },
+       {{"1f1b",
+         "has the micro-batches of 3 pipelines, but the job has 1; give one number for each"},
+        {"1f1b x 2", "but the job has 2"},
+        {"ps x 2", "but the job has 2"}}},
       {"--dtype fp16-emulated",
        [](JobCase& j) { j.options.dtype = "fp16-emulated"; },
        {{"pipedream", flush + "'pipedream' updates stage by stage. Choose --dtype bf16"},

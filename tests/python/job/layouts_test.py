@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,11 @@ class Layout:
     recompute: bool = False
     device: str = "cpu"
     threads: int = 1
+    shares: tuple[int, ...] = ()  # micro-batches of each pipeline, if they differ
+
+    @property
+    def all_micros(self) -> int:
+        return sum(self.shares) or self.pipelines * self.micros
 
 
 @dataclass(frozen=True)
@@ -108,20 +113,21 @@ def train(what: Training, layout: Layout, sums: str = "tree", steps: range = ran
     batch, loss = MODELS[what.model]
     rng = np.random.default_rng(7)
     rows = layout.micros * SAMPLES
-    data = ht.data.Batches([batch(rng, rows * layout.pipelines) for _ in range(STEPS)][steps.start:steps.stop], rows)
+    data = ht.data.Batches([batch(rng, layout.all_micros * SAMPLES) for _ in range(STEPS)][steps.start:steps.stop], rows)
     new_graph()
     handle = OPTIMIZERS[what.optimizer]().minimize(loss(data))
     graph = handle.graph.builder.finish()
     options = {"method": layout.method, "pipelines": layout.pipelines, "stages": layout.stages, "seed": 3, "sums": sums,
                "micro_batches": layout.micros, "batch_size": rows, "threads": layout.threads, "device": layout.device,
-               "dtype": what.dtype, "with_recompute": layout.recompute}
+               "dtype": what.dtype, "with_recompute": layout.recompute, "shares": list(layout.shares)}
+    divided = data._divided([SAMPLES * micros for micros in layout.shares])
     outcome, errors, lock = Outcome(), [], threading.Lock()
 
     def work(links: Any) -> None:
         try:
             job = _hetu.Job(graph, handle.optimizer.settings(), _hetu.TrainingOptions(options), links)
             fields = list(job.fields)
-            loader = data.loader(layout.pipelines, job.pipeline, fields) if fields else None
+            loader = divided.loader(layout.pipelines, job.pipeline, fields) if fields else None
             if steps.start > 0:
                 job.load(folder)
             results = [job.train(loader) for _ in steps]
@@ -169,7 +175,8 @@ def changed(what: Training, first: Layout, then: Layout) -> list[str]:
 
 def has_plan(layout: Layout) -> bool:
     try:
-        schedule.generate(layout.method, stages=layout.stages, micro_batches=layout.micros)
+        for micros in {layout.micros, *layout.shares}:
+            schedule.generate(layout.method, stages=layout.stages, micro_batches=micros)
     except ValueError:
         return False
     return True
@@ -180,13 +187,15 @@ def draw(rng: random.Random, methods: list[str]) -> tuple[Training, Layout]:
         pipelines, micros = rng.randint(1, 4), rng.randint(1, 8)
         layout = Layout(rng.choice(methods), pipelines, rng.randint(1, 4), micros, rng.random() < 0.3,
                         rng.choice(["cpu", "cpu", "far"]), rng.randint(1, 3))
-        if pipelines * micros <= 16 and has_plan(layout):
+        if rng.random() < 0.3 and pipelines > 1:
+            layout = replace(layout, shares=tuple(rng.randint(1, 6) for _ in range(pipelines)))
+        if layout.all_micros <= 16 and has_plan(layout):
             model = rng.choice(["bert", "bert", "gpt", "gpt", "mlp", "mlp", "resnet18"])  # the last takes seconds per step
-            optimizer = rng.choice(list(OPTIMIZERS))
+            optimizer = rng.choice([name for name in OPTIMIZERS if name != "kfac" or not layout.shares])
             if optimizer == "kfac" and model == "gpt":  # none of its layers is one of K-FAC's
                 model = "bert"
             dtype = "float32" if optimizer == "kfac" else rng.choice(["float32", "float32", "bf16-emulated"])
-            return Training(model, optimizer, dtype, pipelines * micros), layout
+            return Training(model, optimizer, dtype, layout.all_micros), layout
 
 
 def main() -> int:
@@ -207,17 +216,23 @@ def main() -> int:
         wrong += bool(found)
         print(f"{what} {layout}: {'differs: ' + ', '.join(found[:3]) if found else 'bitwise'} "
               f"({time.monotonic() - begin:.1f} s)", flush=True)
-    # An odd number of workers: the middle one has both copies of its stage, and their sum no other worker.
+    # An odd number of workers: the middle one has both copies of its stage, and their sum no other worker. Then pipelines
+    # of unequal shares.
     for what, layout in ((Training("bert", "adamw", "float32", 4), Layout("gems", 1, 1, 4)),
                          (Training("bert", "sgd", "float32", 6), Layout("gems", 1, 3, 6)),
                          (Training("mlp", "momentum", "float32", 6), Layout("gems", 1, 3, 6, device="far")),
-                         (Training("bert", "sgd", "float32", 8), Layout("gems", 2, 3, 4))):
+                         (Training("bert", "sgd", "float32", 8), Layout("gems", 2, 3, 4)),
+                         (Training("bert", "adamw", "float32", 8), Layout("1f1b", 3, 2, 4, shares=(3, 3, 2))),
+                         (Training("gpt", "lamb", "float32", 7), Layout("zb-h1", 2, 2, 1, shares=(5, 2))),
+                         (Training("resnet18", "sgd", "float32", 5), Layout("gpipe", 2, 1, 2, device="far", shares=(1, 4))),
+                         (Training("bert", "momentum", "bf16-emulated", 8), Layout("chimera", 2, 2, 2, shares=(6, 2)))):
         found = differences(alone(what), train(what, layout))
         wrong += bool(found)
         print(f"{what} {layout}: {'differs: ' + ', '.join(found[:3]) if found else 'bitwise'}", flush=True)
     for first, then in ((Layout("chimera", 2, 4, 4), Layout("zb-v", 4, 2, 2)),
-                        (Layout("1f1b", 3, 2, 4), Layout("gems", 2, 2, 6))):
-        what = Training("bert", "adamw", "float32", first.pipelines * first.micros)
+                        (Layout("1f1b", 3, 2, 4), Layout("gems", 2, 2, 6)),
+                        (Layout("1f1b", 3, 1, 4, shares=(3, 3, 2)), Layout("chimera", 2, 2, 4))):
+        what = Training("bert", "adamw", "float32", first.all_micros)
         found = changed(what, first, then)
         wrong += bool(found)
         print(f"{what} {first}, then {then}: {'differs: ' + ', '.join(found[:3]) if found else 'bitwise'}")

@@ -113,8 +113,8 @@ class Checks(TrainCase):
         machines = self.folder / "available_machines.out"
         machines.write_text("127.0.0.1 2\n")
         done = self.run_words("heturun", "--elastic", "--machines", machines, "python3", ROOT / "python" / "train_bert.py",
-                              "--data", self.data, "--model", self.model, "--devices", "pipe_1_2", "--pipeline", "1f1b", "--batch-size", 4, "--micro-batches", 2,
-                              "--steps", 3, "--checkpoint", self.folder / "saved")
+                              "--data", self.data, "--model", self.model, "--devices", "pipe_1_2", "--pipeline", "1f1b",
+                              "--batch-size", 4, "--micro-batches", 2, "--steps", 3, "--checkpoint", self.folder / "saved")
         self.assertIn("heturun: round 1: 1 pipeline x 2 stages on 127.0.0.1 2\n", done.stderr)
 
     def test_partial_reduce(self):

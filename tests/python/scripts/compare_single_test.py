@@ -55,6 +55,18 @@ class Bert(TrainCase):
         line = self.compared((1, 2), "--pipeline", "interleaved-1f1b", "--checkpoint", saved, "--resume")
         self.assertRegex(line, f"equal in {STEPS - 2} step, bit for bit")
 
+    def test_pipelines_of_unequal_shares(self):
+        """Three pipelines train 8 micro-batches. The evaluation divides its rows likewise, and one process resumes."""
+        saved, batch = self.folder / "shares", ("--batch-size", 4, "--micro-batches", 2)
+        how = ("--pipeline", "1f1b", "--sums", "tree", "--checkpoint", saved)
+        line = self.compared((3, 1), *how, *batch, "--shares", "3,3,2", "--eval-data", self.data)
+        self.assertRegex(line, rf"equal in {STEPS} steps, bit for bit \(")
+        done = self.train((1, 1), *how, "--batch-size", 16, "--micro-batches", 8, "--steps", STEPS + 1, "--resume")
+        self.assertEqual(done.steps, [STEPS])
+        two = (*batch, "--shares", "3,2")
+        self.refused((3, 1), *two, says="--shares has the micro-batches of 2 pipelines, but the job has 3")
+        self.refused((2, 1), *two, "--trace", self.folder / "t.json", says="leave --trace or --shares out")
+
     def test_asynchronous_is_refused(self):
         done = self.run_job((1, 2), "--pipeline", "pipedream", "--micro-batches", 1, "--batch-size", 2, "--compare-single")
         self.assertEqual(done.code, 2, str(done))
