@@ -98,8 +98,8 @@ are on one stage in both layouts or on two in both, because autograd adds uses o
   partial sum for each part of its micro-batches that is a node of the tree: 3 micro-batches are two such parts, and chimera
   on 4 workers with 8 micro-batches gives each copy two parts. `hetu verify` prints the number of terms of a sum.
 - **Micro-batches of one size**: to vary the samples per micro-batch without changing bits, choose the smallest number for
-  all layouts. For 16 samples of BERT-base, micro-batches of 4 and 2 take 1.02 and 0.96 of the processor time of micro-batches
-  of 8 (two busy cores, 2026-11-30, `tests/bench/sum_order.py --smaller`).
+  all layouts. For 16 samples of BERT-base, micro-batches of 4 and 2 take 1.02 and 0.96 of the processor time of those of 8
+  (two busy cores, 2026-11-30, `tests/bench/sum_order.py --smaller`).
 - **Embedding tables**: their gradients are handled as whole tensors, not by the rows looked up.
 
 Not available, with an error that says so: asynchronous methods, averaged weights, `--wire bf16`, `--concat halving`,

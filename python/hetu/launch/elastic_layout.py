@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from hetu.launch.pipelines import option_of
 
+SMALLEST = "1f1b"  # takes any number of stages and micro-batches
 SHARED = ("--preduce", "--adpsgd", "--sync-method")  # pipelines of these jobs don't make the same steps
 
 
@@ -14,12 +15,15 @@ class LayoutError(ValueError):
 
 class Layout(NamedTuple):
     """`pipelines` pipelines of `stages` workers. Each pipeline trains `batch_size` samples per step in `micro_batches`
-    micro-batches."""
+    micro-batches. With `shares`, pipeline d trains shares[d] micro-batches of the same size instead. `method`: the name of
+    the method if other layouts may have shares; else ""."""
 
     pipelines: int
     stages: int
     micro_batches: int
     batch_size: int
+    shares: tuple = ()
+    method: str = ""
 
     @property
     def workers(self):
@@ -28,10 +32,12 @@ class Layout(NamedTuple):
     def flags(self):
         """Returns the flags of a training script. They stand after the user's, so that they hold."""
         return ["--devices", f"pipe_{self.pipelines}_{self.stages}", "--micro-batches", str(self.micro_batches),
-                "--batch-size", str(self.batch_size)]
+                "--batch-size", str(self.batch_size), *(["--shares", ",".join(map(str, self.shares))] if self.shares else []),
+                *(["--pipeline", self.method] if self.method else [])]
 
     def __str__(self):
-        return f"{self.pipelines} pipeline{'s' * (self.pipelines > 1)} x {self.stages} stage{'s' * (self.stages > 1)}"
+        grid = f"{self.pipelines} pipeline{'s' * (self.pipelines > 1)} x {self.stages} stage{'s' * (self.stages > 1)}"
+        return grid + (f" with {' + '.join(map(str, self.shares))} micro-batches" if self.shares else "")
 
 
 def value_of(command, config, name):
@@ -84,21 +90,52 @@ def layout_of(command):
     for name in ("partition", "replicas"):
         if value_of(command, config, name) is not None:
             raise LayoutError(f"--elastic cuts the model anew for each number of stages: leave out --{name}")
+    if value_of(command, config, "shares") is not None:
+        raise LayoutError("--elastic divides the micro-batches anew for each number of pipelines: leave out --shares")
     if option_of(command, "--checkpoint") is None:
         raise LayoutError("--elastic needs --checkpoint DIR in the command: a lost worker's state comes from there")
     return Layout(int(grid[1]), int(grid[2]), number_of(command, config, "micro-batches"),
-                  number_of(command, config, "batch-size"))
+                  number_of(command, config, "batch-size"), (), divisible_method(command, config, method))
+
+
+def divisible_method(command, config, method):
+    """Returns the name of the method if its pipelines may have different numbers of micro-batches in this training, else
+    "": a plan of the user's own has one number, and the features below need equal pipelines."""
+    from hetu import schedule
+
+    if not schedule.is_method(method) or (value_of(command, config, "optimizer") or "").startswith("kfac"):
+        return ""
+    equal = ("trace", "tables", "chunks", "pairs", "concat")
+    return "" if any(value_of(command, config, name) is not None for name in equal) else method
+
+
+def takes(method, stages, shares):
+    """Returns true if the method has a plan for each of these numbers of micro-batches."""
+    from hetu import schedule
+
+    try:
+        for micro_batches in set(shares):
+            schedule.generate(method, stages=stages, micro_batches=micro_batches)
+    except ValueError:
+        return False
+    return True
 
 
 def best_layout(first, workers):
     """Returns the layout of the same training on at most `workers` workers, or None without a worker.
 
     It keeps the samples of a micro-batch and the number of micro-batches of all pipelines together. It keeps the number of
-    stages as long as there are enough workers, since a stage may fill its worker's memory, and takes as many pipelines as
-    divide the micro-batches evenly. With fewer workers than stages, the model is cut into fewer stages."""
+    stages as long as there are enough workers, since a stage may fill its worker's memory. With fewer workers than stages,
+    the model is cut into fewer stages. There are as many pipelines as the workers allow, whose shares of the micro-batches
+    differ by at most 1; if shares may not differ, as many as divide the micro-batches evenly. Numbers of stages and
+    micro-batches that the method doesn't take are left out. If that leaves none, the method is 1f1b."""
     if workers < 1:
         return None
-    micro_batches, samples = first.pipelines * first.micro_batches, first.pipelines * first.batch_size
-    stages = min(first.stages, workers)
-    pipelines = max(n for n in range(1, workers // stages + 1) if micro_batches % n == 0)
-    return Layout(pipelines, stages, micro_batches // pipelines, samples // pipelines)
+    micro_batches, samples = first.pipelines * first.micro_batches, first.batch_size // first.micro_batches
+    for stages in range(min(first.stages, workers), 0, -1):
+        for pipelines in range(min(workers // stages, micro_batches), 0, -1):
+            each, more = divmod(micro_batches, pipelines)
+            shares = (each + 1,) * more + (each,) * (pipelines - more)
+            if takes(first.method, stages, shares) if first.method else more == 0:
+                return Layout(pipelines, stages, shares[0], samples * shares[0], shares if more else (), first.method)
+    return best_layout(first._replace(method=SMALLEST), workers)

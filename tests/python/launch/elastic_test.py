@@ -40,11 +40,11 @@ class Layouts(unittest.TestCase):
     def test_reads_the_flags_of_a_command(self):
         right = ["python3", "t.py", "--devices", "pipe_2_3", "--pipeline=1f1b", "--batch-size", "8", "--micro-batches", "4",
                  "--checkpoint", "ck"]
-        self.assertEqual(layout_of(right), Layout(2, 3, 4, 8))
+        self.assertEqual(layout_of(right), Layout(2, 3, 4, 8, (), "1f1b"))
         with tempfile.TemporaryDirectory() as folder:
             plan = pathlib.Path(folder, "plan.yml")
             plan.write_text("# by hetu plan\ndevices: pipe_1_2\npipeline: zb-h1\nbatch-size: 6\nmicro-batches: 3\n")
-            self.assertEqual(layout_of(["t.py", "--config", str(plan), "--checkpoint", "ck"]), Layout(1, 2, 3, 6))
+            self.assertEqual(layout_of(["t.py", "--config", str(plan), "--checkpoint", "ck"]), Layout(1, 2, 3, 6, (), "zb-h1"))
             plan.write_text("devices: pipe_1_2\npipeline: zb-h1\nbatch-size: 6\nmicro-batches: 3\npartition: 2,2\n")
             with self.assertRaisesRegex(LayoutError, "leave out --partition"):
                 layout_of(["t.py", "--config", str(plan), "--checkpoint", "ck"])
@@ -176,15 +176,16 @@ class Trainings(unittest.TestCase):
         machines = self.folder / "machines"
         machines.write_text("localhost 4\n")
         process = self.start("list", "--machines", str(machines))
-        for number, (step, workers) in enumerate(((60, 3), (140, 4), (220, 1)), 2):
+        for number, (step, workers) in enumerate(((60, 6), (140, 3), (220, 1)), 2):
             self.await_step(process, "list", step)
             machines.write_text(f"localhost {workers}\n")
             self.await_line(process, f"round {number}: ")
         lines = self.finish(process)
         rounds = [line.partition(": ")[2] for line in lines if line.startswith("round ")]
         self.assertEqual(rounds, ["2 pipelines x 2 stages on localhost 4",
+                                  "3 pipelines x 2 stages with 2 + 1 + 1 micro-batches on localhost 6",
                                   "1 pipeline x 2 stages on localhost 2; 1 worker idle",
-                                  "2 pipelines x 2 stages on localhost 4", "1 pipeline x 1 stage on localhost 1"])
+                                  "1 pipeline x 1 stage on localhost 1"])
         self.same("list")
 
     def test_waits_for_machines_and_ends_by_signal(self):
