@@ -32,7 +32,8 @@ class Layout(NamedTuple):
     def flags(self):
         """Returns the flags of a training script. They stand after the user's, so that they hold."""
         return ["--devices", f"pipe_{self.pipelines}_{self.stages}", "--micro-batches", str(self.micro_batches),
-                "--batch-size", str(self.batch_size), *(["--shares", ",".join(map(str, self.shares))] if self.shares else []),
+                "--batch-size", str(self.batch_size),
+                *(["--shares", ",".join(map(str, self.shares))] if self.shares else []),
                 *(["--pipeline", self.method] if self.method else [])]
 
     def __str__(self):

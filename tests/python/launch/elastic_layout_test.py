@@ -35,7 +35,8 @@ class BestLayout(unittest.TestCase):
         first = Layout(2, 4, 4, 16, (), "1f1b")
         self.assertEqual(str(best_layout(first, 12)), "3 pipelines x 4 stages with 3 + 3 + 2 micro-batches")
         self.assertEqual(best_layout(first, 12).flags(), [
-            "--devices", "pipe_3_4", "--micro-batches", "3", "--batch-size", "12", "--shares", "3,3,2", "--pipeline", "1f1b"])
+            "--devices", "pipe_3_4", "--micro-batches", "3", "--batch-size", "12", "--shares", "3,3,2",
+            "--pipeline", "1f1b"])
         self.assertEqual(str(best_layout(first._replace(method=""), 12)), "2 pipelines x 4 stages")
         self.assertEqual(best_layout(first._replace(method="chimera"), 3).stages, 2)  # it has no plan for 3 stages
         self.assertEqual(best_layout(first._replace(method="chimera"), 1), Layout(1, 1, 8, 32, (), "1f1b"))

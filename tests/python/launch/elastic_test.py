@@ -44,7 +44,8 @@ class Layouts(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             plan = pathlib.Path(folder, "plan.yml")
             plan.write_text("# by hetu plan\ndevices: pipe_1_2\npipeline: zb-h1\nbatch-size: 6\nmicro-batches: 3\n")
-            self.assertEqual(layout_of(["t.py", "--config", str(plan), "--checkpoint", "ck"]), Layout(1, 2, 3, 6, (), "zb-h1"))
+            by_plan = layout_of(["t.py", "--config", str(plan), "--checkpoint", "ck"])
+            self.assertEqual(by_plan, Layout(1, 2, 3, 6, (), "zb-h1"))
             plan.write_text("devices: pipe_1_2\npipeline: zb-h1\nbatch-size: 6\nmicro-batches: 3\npartition: 2,2\n")
             with self.assertRaisesRegex(LayoutError, "leave out --partition"):
                 layout_of(["t.py", "--config", str(plan), "--checkpoint", "ck"])
