@@ -86,7 +86,7 @@ class Data:
 
     def steps_per_epoch(self, pipelines: int) -> int | None:
         """Returns the number of whole global batches in an epoch, or None if the length is unknown."""
-        return len(self) // (self.batch_size * pipelines) if isinstance(self, Sized) else None
+        return len(self) // self._global_batch(pipelines) if isinstance(self, Sized) else None
 
     def alone(self, pipelines: int) -> Data:
         """Returns data with the same rows in the same order, for a worker that reads the rows of all `pipelines` itself.

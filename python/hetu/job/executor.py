@@ -109,7 +109,8 @@ class Executor:
     @property
     def data(self) -> Data:
         """The data object that the graph reads."""
-        return self.spec.data
+        shares = self.spec.shares
+        return self.spec.data._divided(shares) if shares else self.spec.data
 
     @property
     def layout(self) -> Any:

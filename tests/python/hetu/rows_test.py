@@ -34,6 +34,8 @@ class Epochs(unittest.TestCase):
             with self.subTest(rows=rows, size=size, pipelines=pipelines, seed=SEED + draw):
                 data = ht.data.Arrays(x=np.arange(rows), batch_size=size, seed=draw)
                 self.assertEqual((len(data), data.steps_per_epoch(pipelines)), (rows, whole))
+                shares = [size + d for d in range(pipelines)]
+                self.assertEqual(data._divided(shares).steps_per_epoch(pipelines), rows // sum(shares))
                 seen = []
                 for pipeline in range(pipelines):
                     got, _ = batches(data, 2 * whole, pipelines, pipeline)
