@@ -179,7 +179,8 @@ class Serve(Case):
             self.refused("serve", "--listen", at, "--keys", self.keys, status=5, says=f"cannot listen at {at}: it is in use")
         good = ("--listen", "tcp://127.0.0.1:*", "--keys", self.keys)
         for more, says in {
-            ("--listen", "localhost:1"): "hetu ps: an endpoint must be tcp://ADDRESS:PORT or ipc://PATH, got 'localhost:1'",
+            ("--listen", "localhost:1"): "hetu ps serve: an endpoint must be tcp://ADDRESS:PORT or ipc://PATH, got "
+                                         "'localhost:1'",
             ("--listen", "tcp://localhost:1"): "'localhost' of tcp://localhost:1 is not an IPv4 address",
             ("--listen", "tcp://127.0.0.1:70000"): "70000",
             ("--listen", "ipc://" + "x" * 200): "must have 1 to 107 bytes, got 200",
