@@ -46,6 +46,26 @@ TEST(FarDevice, KeepsWhatIsWrittenAndBeginsWithZeros) {
   EXPECT_NE(far.span.host(room), far.span.data);
 }
 
+TEST(Device, SaysWhatItCannotAllocate) {
+  for (const char* name : {"cpu", "far"}) {
+    const std::unique_ptr<Device> device = open_device(name);
+    EXPECT_NE(device->alloc_for(64, "a small tensor"), nullptr);
+    try {
+      device->alloc_for(std::int64_t{1} << 60, "the memory of stage 2");
+      FAIL() << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::Io);
+      EXPECT_STREQ(
+          error.what(),
+          fmt::format("the memory of stage 2: device {} cannot allocate 1099511627776.0 MiB "
+                      "(1152921504606846976 bytes); use more stages or smaller "
+                      "micro-batches, or end other programs that use its memory",
+                      name)
+              .c_str());
+    }
+  }
+}
+
 // Work that is already on queue() must read a tensor before an upload overwrites it. Work that is
 // queued afterwards must read the new values. Only marks keep the two queues in order.
 TEST(FarDevice, UploadsGoBesideTheQueueInTheOrderOfMarks) {
