@@ -16,7 +16,7 @@ enum class Code {
   Config,           ///< a configuration file or key is wrong
   Plan,             ///< a schedule fails verification (exit status 1 of `hetu verify`)
   Unsupported,      ///< valid, but not supported by this build or device
-  Io,               ///< a file cannot be read, written or trusted
+  Io,               ///< a file cannot be read, written or trusted, or memory cannot be allocated
   Comm,             ///< a peer or a link failed
   Timeout,          ///< a deadline passed
   Internal          ///< a bug in Hetu

@@ -55,6 +55,10 @@ std::optional<double> to_bytes(const std::string& text) {
   return std::nullopt;
 }
 
+std::string memory_text(std::int64_t bytes) {
+  return fmt::format("{:.1f} MiB ({} bytes)", static_cast<double>(bytes) / (1 << 20), bytes);
+}
+
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
   for (std::size_t from = 0; from <= text.size() && !text.empty();) {

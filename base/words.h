@@ -1,4 +1,5 @@
-// Parsing of numbers and lists in user input, in one way for all sources of text.
+// Parsing of numbers and lists in user input, in one way for all sources of text, and numbers in
+// messages.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -25,6 +26,9 @@ std::vector<std::string> split(const std::string& text, char separator);
 /// Words in `to_come` are refused with a message that they are not supported yet.
 std::string one_of(const std::string& text, const std::vector<const char*>& known,
                    const std::vector<const char*>& to_come = {});
+
+/// Returns a size for messages, in MiB and exactly: "12.3 MiB (12897485 bytes)".
+std::string memory_text(std::int64_t bytes);
 
 /// Returns the first 60 bytes of a text, for messages.
 std::string shortened(const std::string& text);

@@ -57,17 +57,23 @@ int checkpoint_command(const Arguments& arguments) {
   const Request r = parse(arguments);
   const ProgressLine progress("hetu checkpoint " + r.action, "tensors");
   if (r.action == "show") {
-    put(describe_checkpoint(r.paths[0]), "");
+    const std::string text = describe_checkpoint(r.paths[0]);
+    progress.close();
+    put(text, "");
   } else if (r.action == "diff") {
-    const std::vector<TensorDifference> found = compare_checkpoints(r.paths[0], r.paths[1]);
+    const std::vector<TensorDifference> found =
+        compare_checkpoints(r.paths[0], r.paths[1], progress);
+    progress.close();
     put(to_string(found), "");
     return all_equal(found) ? 0 : 1;
   } else if (r.action == "export") {
     output_format("", r.output, {{"safetensors", {".safetensors"}}});
     const int tensors = export_weights(r.paths[0], r.output, progress);
+    progress.close();
     put(fmt::format("{}: {} tensors\n", r.output, tensors), "");
   } else {
-    const Imported made = import_weights(r.paths[0], r.output);
+    const Imported made = import_weights(r.paths[0], r.output, progress);
+    progress.close();
     put(fmt::format("{}: {} parameters; {} tensors of the file were not needed\n", made.folder,
                     made.tensors, made.dropped),
         "");

@@ -35,6 +35,16 @@ bool is_file(const std::string& path) {
   return fs::is_regular_file(path, error);
 }
 
+// Returns true if the predicate holds for an entry of the folder. A folder that can't be read to
+// its end ends the search. Reading it later reports the reason.
+template <class Predicate>
+bool holds(const std::string& folder, const Predicate& predicate) {
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    if (predicate(at->path())) return true;
+  return false;
+}
+
 // The printed result of a check.
 struct Report {
   std::string text;
@@ -77,16 +87,11 @@ ImageCheck check_folder(const std::string& folder, int threads, Report& report) 
 }
 
 bool holds_folders(const std::string& folder) {
-  std::error_code error;
-  return std::any_of(fs::directory_iterator(folder, error), fs::directory_iterator(),
-                     [](const fs::directory_entry& entry) { return is_folder(entry.path()); });
+  return holds(folder, [](const fs::path& path) { return is_folder(path); });
 }
 
 bool holds_images(const std::string& folder) {
-  std::error_code error;
-  return std::any_of(
-      fs::directory_iterator(folder, error), fs::directory_iterator(),
-      [](const fs::directory_entry& entry) { return is_image(entry.path().string()); });
+  return holds(folder, [](const fs::path& path) { return is_image(path.string()); });
 }
 
 Report check_folders(const std::string& path, int threads) {
@@ -134,12 +139,9 @@ Report check_cifar(const std::string& path) {
 }
 
 bool holds_shards(const std::string& folder) {
-  std::error_code error;
-  return std::any_of(fs::directory_iterator(folder, error), fs::directory_iterator(),
-                     [](const fs::directory_entry& entry) {
-                       const fs::path ending = entry.path().extension();
-                       return ending == ".hdf5" || ending == ".h5";
-                     });
+  return holds(folder, [](const fs::path& path) {
+    return path.extension() == ".hdf5" || path.extension() == ".h5";
+  });
 }
 
 bool holds_cifar(const std::string& folder) {
@@ -160,11 +162,7 @@ bool is_clicks(const std::string& path) {
 }
 
 bool holds_clicks(const std::string& folder) {
-  std::error_code error;
-  return std::any_of(fs::directory_iterator(folder, error), fs::directory_iterator(),
-                     [](const fs::directory_entry& entry) {
-                       return is_file(entry.path()) && is_clicks(entry.path());
-                     });
+  return holds(folder, [](const fs::path& path) { return is_file(path) && is_clicks(path); });
 }
 
 Report check_clicks(const std::vector<std::string>& paths) {
@@ -215,6 +213,8 @@ Report check(const std::string& path, int threads, const BertTextOptions& text) 
     if (is_text(path)) return check_text(text);
     return check_cifar(path);
   }
+  const fs::directory_iterator readable(path, error);
+  if (error) fail(Code::Io, "{}: cannot be read: {}", path, error.message());
   if (holds_shards(path)) return check_bert(path);
   if (holds_cifar(path)) return check_cifar(path);
   if (holds_clicks(path + "/train")) return check_clicks({path + "/train", path + "/val"});

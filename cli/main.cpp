@@ -150,6 +150,19 @@ std::string help_of_parts(const std::string& name, const std::vector<Command>& p
                      rows_of(parts));
 }
 
+// Returns the command's name for error messages: both words of "data check", and the first argument
+// if it names no command.
+std::string command_of(const Arguments& words) {
+  if (words.empty()) return "";
+  const std::string first = words[0].substr(0, 20);
+  if (words.size() < 2) return first;
+  const std::vector<Command> parts = parts_of(words[0]);
+  const bool is_known = std::any_of(parts.begin(), parts.end(), [&](const Command& c) {
+    return words[0] + " " + words[1] == c.name;
+  });
+  return is_known ? words[0] + " " + words[1] : first;
+}
+
 std::string version_text() { return fmt::format("hetu {}\n", HETU_VERSION); }
 
 // Replaces this process by Python: the one in this binary's folder (a virtual environment's bin),
@@ -232,7 +245,7 @@ void put(const std::string& text, const std::string& path) {
 int main(int argc, char** argv) {
   hetu::reserve_standard_streams();
   const hetu::cli::Arguments words(argv + std::min(argc, 1), argv + argc);
-  const std::string command = words.empty() ? "" : words[0].substr(0, 20);
+  const std::string command = hetu::cli::command_of(words);
   try {
     return hetu::cli::dispatch(argc > 0 ? argv[0] : "", words);
   } catch (const hetu::Error& e) {

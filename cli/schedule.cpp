@@ -1,5 +1,6 @@
 // `hetu schedule`: makes or reads a plan, proves it, and prints or draws it.
 #include "base/error.h"
+#include "base/progress_line.h"
 #include "cli/command.h"
 #include "cli/plan_command.h"
 #include "pipeline/generate/generate.h"
@@ -39,6 +40,7 @@ int schedule_command(const Arguments& arguments) {
     return 0;
   }
   const PlanOptions o = parse_plan_options(arguments);
+  const ProgressLine progress("hetu schedule", "");
   const Schedule plan = plan_of(o);
   Schedule lowered;
   try {
@@ -61,6 +63,7 @@ int schedule_command(const Arguments& arguments) {
   } else {
     text = grid_of_rows(o, shown);
   }
+  progress.close();
   put(text, o.output);
   return 0;
 }

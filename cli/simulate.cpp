@@ -2,6 +2,7 @@
 #include "pipeline/simulate/simulate.h"
 
 #include "base/error.h"
+#include "base/progress_line.h"
 #include "cli/command.h"
 #include "cli/plan_command.h"
 #include "pipeline/ir/plan_file.h"
@@ -35,6 +36,7 @@ int simulate_command(const Arguments& arguments) {
   const PlanOptions o = parse_plan_options(arguments, own);
   check_group_log(log, o);
   require(o.format != "torch", "--format torch is for hetu schedule, which writes plans");
+  const ProgressLine progress("hetu simulate", "");
   const Schedule plan = plan_of(o);
   const Schedule lowered = lowered_plan(o, plan);
   prove(o, plan, lowered);
@@ -46,10 +48,11 @@ int simulate_command(const Arguments& arguments) {
     grouped.run = simulated(o, lowered, !figures && !rows);
   if (!log.empty()) write_log(log, grouped);
   const Simulation& s = grouped.run;
-  put(figures ? (averages_in_groups(o) ? to_json(grouped) : to_json(s))
-      : rows  ? to_csv(o.lowered ? lowered : plan)
-              : figure_of_run(o, s, lowered),
-      o.output);
+  const std::string text = figures ? (averages_in_groups(o) ? to_json(grouped) : to_json(s))
+                           : rows  ? to_csv(o.lowered ? lowered : plan)
+                                   : figure_of_run(o, s, lowered);
+  progress.close();
+  put(text, o.output);
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/progress_line.h"
 #include "cli/command.h"
 #include "cli/plan_command.h"
 #include "executor/compile/sum_layout.h"
@@ -71,18 +72,20 @@ int verify_command(const Arguments& arguments) {
   }
   const PlanOptions o = parse_plan_options(arguments, {}, {{"", {".txt"}}});
   require(o.format.empty(), "--format is for schedule and simulate; verify prints one line");
+  const ProgressLine progress("hetu verify", "");
   const Schedule plan = plan_of(o);
   const Schedule lowered = lowered_plan(o, plan);
   const VerifyReport report = prove(o, plan, lowered);
   int versions = 1;
   for (const StageNeeds& n : report.stages) versions = std::max(versions, n.weight_versions);
-  put(fmt::format(
-          "{}: valid: {} stages, {} micro-batches, {} send slots; peak activations {}; "
-          "weight versions {}{}{}\n",
-          plan.method, plan.stages, plan.micro_batches,
-          o.run.send_slots == kUnboundedSlots ? "unbounded" : std::to_string(o.run.send_slots),
-          peaks(report), versions, staleness(lowered, report), sums(lowered)),
-      o.output);
+  const std::string text = fmt::format(
+      "{}: valid: {} stages, {} micro-batches, {} send slots; peak activations {}; weight versions "
+      "{}{}{}\n",
+      plan.method, plan.stages, plan.micro_batches,
+      o.run.send_slots == kUnboundedSlots ? "unbounded" : std::to_string(o.run.send_slots),
+      peaks(report), versions, staleness(lowered, report), sums(lowered));
+  progress.close();
+  put(text, o.output);
   return 0;
 }
 

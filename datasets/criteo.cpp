@@ -155,7 +155,8 @@ std::unique_ptr<RowSource> criteo_source(const CriteoOptions& options) {
           options.hash_size, kMost, kIds);
   require(options.max_rows >= 0, "criteo: the limit of rows must be 0 (no limit) or more, got {}",
           options.max_rows);
-  require(options.set != nullptr, "criteo: no files are given");
+  require(options.set != nullptr && !options.set->files.empty(),
+          "criteo: no files are given; open a file or folder with open_criteo");
   std::vector<std::int64_t> rows;
   std::int64_t left = options.max_rows > 0 ? options.max_rows : options.set->rows();
   for (const CriteoFile& file : options.set->files) {
@@ -189,7 +190,8 @@ CriteoCheck check_criteo(const std::string& path, const std::function<void(int, 
     if (file.rows() == 0) out.problems.push_back(fmt::format("{}: has no rows", one));
     out.rows += file.rows();
     out.bad_rows += bad;
-    progress(++out.files, static_cast<int>(paths.size()));
+    ++out.files;
+    if (progress) progress(out.files, static_cast<int>(paths.size()));
   }
   return out;
 }

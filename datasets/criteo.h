@@ -63,7 +63,7 @@ struct CriteoCheck {
 };
 
 /// Reads every row of every file once. Counts bad rows and lists at most 5 per file. Throws Io for
-/// files that cannot be read. Calls `progress(done, files)` after each file.
+/// files that cannot be read. Calls `progress(done, files)` after each file, unless it is null.
 CriteoCheck check_criteo(const std::string& path, const std::function<void(int, int)>& progress);
 
 }  // namespace hetu

@@ -190,18 +190,23 @@ void CriteoFile::read(std::int64_t first, std::int64_t count, const Line& line) 
 
 std::vector<std::string> list_criteo_files(const std::string& path) {
   std::error_code error;
-  if (!fs::exists(path, error)) fail(Code::Io, "{}: no such file or folder", path);
-  if (!fs::is_directory(path, error)) return {path};
+  const fs::file_type type = fs::status(path, error).type();
+  if (type == fs::file_type::not_found) fail(Code::Io, "{}: no such file or folder", path);
+  if (error) fail(Code::Io, "{}: cannot be read: {}", path, error.message());
+  if (type != fs::file_type::directory) return {path};
   std::vector<std::pair<std::int64_t, std::string>> days;
   std::vector<std::string> texts;
-  for (const auto& entry : fs::directory_iterator(path, error)) {
-    const std::string name = entry.path().filename().string();
+  // increment() reports a folder that can't be read to its end. A range-for would throw
+  // filesystem_error.
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    const fs::path& file = at->path();
+    const std::string name = file.filename().string();
+    std::error_code not_there;  // of a link to nowhere, which is skipped
     // Hidden files are an editor's backups, or the ._ files that macOS writes beside others.
-    if (name[0] == '.' || !entry.is_regular_file(error)) continue;
+    if (name[0] == '.' || !at->is_regular_file(not_there)) continue;
     const std::int64_t day = day_of(name);
-    const fs::path ending = entry.path().extension();
-    if (day >= 0) days.emplace_back(day, entry.path().string());
-    if (ending == ".tsv" || ending == ".txt") texts.push_back(entry.path().string());
+    if (day >= 0) days.emplace_back(day, file.string());
+    if (file.extension() == ".tsv" || file.extension() == ".txt") texts.push_back(file.string());
   }
   if (error) fail(Code::Io, "{}: cannot be read: {}", path, error.message());
   if (days.empty() && texts.empty())

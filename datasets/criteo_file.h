@@ -54,8 +54,8 @@ class CriteoFile {
 
 /// Lists the files that `path` stands for: the file itself, or the files of a folder. In a folder
 /// these are day_0, day_1, … in numerical order. Without such files they are *.tsv and *.txt, by
-/// name. Names that begin with a dot are skipped. Throws Io if the path doesn't exist or has no
-/// such file.
+/// name. Names that begin with a dot are skipped. Throws Io if the path doesn't exist, can't be
+/// read, or has no such file.
 std::vector<std::string> list_criteo_files(const std::string& path);
 
 }  // namespace hetu

@@ -153,7 +153,9 @@ void ImageFolder::read(Batch& batch) {
 
 std::unique_ptr<RowSource> image_folder_source(const ImageFolderOptions& options) {
   require_image_support();
-  require(options.list != nullptr && options.size >= 1 && options.size <= 8192,
+  require(options.list != nullptr && options.list->images() > 0,
+          "image folder: no list of images is given; set ImageFolderOptions::list");
+  require(options.size >= 1 && options.size <= 8192,
           "an image side must have 1 to 8192 pixels, got {}", options.size);
   require(options.threads >= 1, "at least 1 reading thread is needed, got {}", options.threads);
   return std::make_unique<ImageFolder>(options);

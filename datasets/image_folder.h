@@ -33,9 +33,10 @@ struct ImageFolderOptions {
 /// the random choices of the damaged image. So the label stays the same, and is known without
 /// decoding.
 ///
-/// Throws Unsupported in a build without libjpeg, and InvalidArgument unless 1 <= size <= 8192 and
-/// threads >= 1. Reading throws Io for a file that cannot be read, and for a class in which no
-/// image can be decoded. It throws Unsupported for an image of a format that this build can't read.
+/// Throws Unsupported in a build without libjpeg, and InvalidArgument without a list and unless
+/// 1 <= size <= 8192 and threads >= 1. Reading throws Io for a file that cannot be read, and for a
+/// class in which no image can be decoded. It throws Unsupported for an image of a format that this
+/// build can't read.
 std::unique_ptr<RowSource> image_folder_source(const ImageFolderOptions& options);
 
 }  // namespace hetu

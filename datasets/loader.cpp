@@ -314,9 +314,16 @@ void Loader::seek(const Position& position) {
 
 void Loader::divide(std::int64_t epoch, int pipelines, int pipeline) {
   HETU_ASSERT(impl_->options.shares.empty());  // pipelines that may be lost have equal shares
-  require(epoch > impl_->done.epoch && pipelines >= 1 && pipeline >= 0 && pipeline < pipelines,
-          "loader: epoch {} cannot be set to slice {} of {}, because epoch {} has begun", epoch,
-          pipeline, pipelines, impl_->done.epoch);
+  require(
+      pipelines >= 1 && pipeline >= 0 && pipeline < pipelines,
+      "loader: slice {} of {} does not exist; at least 1 slice is needed, and slices count from "
+      "0",
+      pipeline, pipelines);
+  require(
+      epoch > impl_->done.epoch,
+      "loader: the slices of epoch {} cannot be changed, because epoch {} has begun; change them "
+      "from epoch {} on",
+      epoch, impl_->done.epoch, impl_->done.epoch + 1);
   if (impl_->source->rows() == RowSource::kUnknown) return;
   impl_->halt();  // the thread may have read ahead into that epoch
   impl_->ahead = impl_->done;

@@ -13,6 +13,17 @@ namespace {
 constexpr std::int64_t kLongest = std::int64_t{1} << 20;  // maximum bytes per sentence
 constexpr std::int64_t kLooked = std::int64_t{1} << 16;   // bytes at the start searched for zeros
 
+// Removes an incomplete UTF-8 character at the end of a text that was cut at any byte.
+void drop_cut_character(std::string& text) {
+  for (std::size_t bytes = 1; bytes <= std::min<std::size_t>(3, text.size()); ++bytes) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - bytes]);
+    if ((byte & 0xC0) == 0x80) continue;  // a later byte of a character
+    const std::size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
+    if (length > bytes) text.resize(text.size() - bytes);
+    return;
+  }
+}
+
 }  // namespace
 
 struct TextCorpus::Impl {
@@ -80,7 +91,11 @@ std::string TextCorpus::sentence(std::int64_t number) const {
   }
   std::string text(static_cast<std::size_t>(std::min(kLongest, end - begin)), ' ');
   impl_->text.read(begin, text.data(), text.size());
-  text.resize(std::min(text.find('\n'), text.size()));
+  const std::size_t line_end = text.find('\n');
+  if (line_end != std::string::npos)
+    text.resize(line_end);
+  else if (end - begin > kLongest)
+    drop_cut_character(text);
   const std::size_t last = text.find_last_not_of(" \t\r\f\v");
   text.resize(last == std::string::npos ? 0 : last + 1);
   return text;

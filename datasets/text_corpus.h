@@ -37,7 +37,8 @@ class TextCorpus {
   /// Returns the document of a pair of neighbouring sentences. Pairs are numbered through the text;
   /// a document has one pair fewer than sentences.
   std::int64_t document_of_pair(std::int64_t pair) const;
-  /// Returns a sentence's bytes, without blanks at the ends. A longer line is cut at 1 MiB.
+  /// Returns a sentence's bytes, without blanks at the ends. A line of more than 1 MiB is cut
+  /// there, before a UTF-8 character that doesn't fit.
   std::string sentence(std::int64_t number) const;
   /// Returns a sentence's line number in the file, from 1. Slow, because it counts lines: for error
   /// messages only.

@@ -136,8 +136,8 @@ simulation, a time unit without a name counts as 1 ms.
 
 **Training log** (`--log`, `hetu.hooks.Log`): one record per step with step, the losses, samples_per_s, seconds,
 learning_rate and gradient_norm. fp16 adds loss_scale and skipped. `--payload one-byte:…` adds meaningless. A record is a
-JSON object on one line. If the file's name ends in .csv, the file is CSV, with the names in the first line. A resumed run
-removes the steps that it repeats.
+JSON object on one line. If the file's name ends in .csv, the file is CSV, with the names in the first line. A number
+that JSON lacks (NaN, infinity) is `null`, or an empty field in CSV. A resumed run removes the steps that it repeats.
 
 **TensorBoard** (`--name`): `runs/NAME/events.out.tfevents.*` has one point per epoch, and `Step/…` every `--points-every`
 steps ([training.md](training.md#what-a-run-writes)). A resumed run replaces the points that it repeats. The scalars are

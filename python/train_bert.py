@@ -28,6 +28,7 @@ from typing import Any
 import hetu as ht
 from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
 from hetu.compat import chimera_flags, pipefisher_flags
+from hetu.place import of_flags
 
 STEPS_PER_EPOCH = 100
 HEADS = ("cls.", "pooler.")  # weights with these in their names have no K-FAC factors, as in PipeFisher's pipelines
@@ -205,7 +206,7 @@ def losses(epoch: training.Epoch) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    with ht.one_line_errors("train_bert.py"):
+    with ht.one_line_errors("train_bert.py"), of_flags():
         args = parse(arguments)
         if args.plan_only:
             show_plan(args)

@@ -19,6 +19,7 @@ import hetu as ht
 from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
 from hetu.graph import PLACEMENTS
 from hetu.models.ctr import MODELS
+from hetu.place import of_flags
 
 
 def sizes(text: str) -> tuple[int, ...]:
@@ -106,7 +107,7 @@ def train(args: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    with ht.one_line_errors("train_ctr.py"):
+    with ht.one_line_errors("train_ctr.py"), of_flags():
         train(parse(arguments))
     return 0
 

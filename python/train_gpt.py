@@ -20,6 +20,7 @@ from typing import Any
 import hetu as ht
 from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
 from hetu.models.config_file import READERS, in_folder, load
+from hetu.place import of_flags
 
 FAMILIES: dict[str, Any] = {"gpt": ht.models.Gpt, "llama": ht.models.Llama}
 
@@ -104,7 +105,7 @@ def train(args: argparse.Namespace, job: ht.Executor) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    with ht.one_line_errors("train_gpt.py"):
+    with ht.one_line_errors("train_gpt.py"), of_flags():
         args = parse(arguments)
         train(args, build(args))
     return 0

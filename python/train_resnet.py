@@ -17,6 +17,7 @@ import sys
 import hetu as ht
 from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
 from hetu.models.resnet import CONFIGS
+from hetu.place import of_flags
 
 # SD-PIPE's schedules: after the first epoch, in which the rate warms up, it is multiplied by `gamma` every
 # `epochs` epochs.
@@ -119,7 +120,7 @@ def train(args: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    with ht.one_line_errors("train_resnet.py"):
+    with ht.one_line_errors("train_resnet.py"), of_flags():
         train(parse(arguments))
     return 0
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/words.h"
 #include "executor/device/backends.h"
 #include "ops/registry.h"
 
@@ -22,6 +23,16 @@ constexpr Backend kBackends[] = {
     {"cuda", &open_cuda, &prepare_on_cuda, &factor_scratch_on_cuda, true}};
 
 }  // namespace
+
+Device::Memory Device::alloc_for(std::int64_t bytes, std::string_view purpose) {
+  Memory memory = alloc(bytes);
+  if (memory == nullptr)
+    fail(Code::Io,
+         "{}: device {} cannot allocate {}; use more stages or smaller micro-batches, or end other "
+         "programs that use its memory",
+         purpose, name(), memory_text(bytes));
+  return memory;
+}
 
 const Backend& backend(std::string_view name) {
   std::string known;
@@ -142,9 +153,7 @@ void DeviceSpan::add(const float* from) const {
   Device::Memory room;
   const float* there = from;
   if (!device->in_host_memory()) {
-    room = device->alloc(bytes());
-    require(room != nullptr, "device {} cannot allocate {} bytes for an average", device->name(),
-            bytes());
+    room = device->alloc_for(bytes(), "an average of weights");
     device->queue().upload(room.get(), from, bytes());
     there = reinterpret_cast<const float*>(room.get());
   }

@@ -142,6 +142,9 @@ class Device {
   using Memory = std::unique_ptr<std::byte, Free>;
   /// Allocates zeroed memory aligned to 64 bytes; returns null if there isn't enough.
   Memory alloc(std::int64_t bytes) { return Memory(take(bytes), Free{this}); }
+  /// Allocates like alloc(), but throws Io if there isn't enough. `purpose` names the contents for
+  /// the message, such as "the memory of stage 2".
+  Memory alloc_for(std::int64_t bytes, std::string_view purpose);
 
  protected:
   virtual std::byte* take(std::int64_t bytes) = 0;

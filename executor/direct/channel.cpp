@@ -78,10 +78,9 @@ std::byte* Channel::room(std::int64_t bytes) {
   if (bytes <= room_bytes_) return room_.get();
   queue_->record().wait();  // earlier operations may still use it
   room_.reset();
-  room_ = device_.alloc(bytes);
-  room_bytes_ = room_ ? bytes : 0;
-  require(room_ != nullptr, "{}: device {} cannot allocate {} bytes for {}", name_, device_.name(),
-          bytes, "the chunks of other workers");
+  room_bytes_ = 0;
+  room_ = device_.alloc_for(bytes, name_ + ": the chunks of other workers");
+  room_bytes_ = bytes;
   device_.queue().record().wait();  // zeros are written by that queue
   return room_.get();
 }

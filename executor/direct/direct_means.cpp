@@ -29,10 +29,9 @@ std::byte* DirectMeans::room(std::int64_t bytes) {
   if (bytes <= room_bytes_) return room_.get();
   queue_->record().wait();  // earlier sums may still use it
   room_.reset();
-  room_ = device_.alloc(bytes);
-  room_bytes_ = room_ ? bytes : 0;
-  require(room_ != nullptr, "device {} cannot allocate {} bytes for the chunks of an average",
-          device_.name(), bytes);
+  room_bytes_ = 0;
+  room_ = device_.alloc_for(bytes, "the chunks of an average");
+  room_bytes_ = bytes;
   device_.queue().record().wait();  // zeros are written by that queue
   return room_.get();
 }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/words.h"
 #include "executor/compile/stage_nodes.h"
 #include "executor/stage/block_times.h"
 #include "pipeline/cost/partition.h"
@@ -83,10 +84,11 @@ class LimitedCut {
     for (;;) {
       const std::optional<Cut> cut = balance_blocks(costs, stages, devices);
       require(cut.has_value(),
-              "no cut of {} blocks into {} stages keeps every worker of pipeline {} within {} "
-              "bytes; the closest cut, with stages that begin at blocks {}, needs {} bytes; use "
-              "more stages, smaller micro-batches or a method that keeps fewer activations",
-              costs.size(), stages, pipeline_, limit, fmt::join(nearest_, ", "), least_);
+              "no cut of {} blocks into {} stages keeps every worker of pipeline {} within "
+              "{}; the closest cut, with stages that begin at blocks {}, needs {}; use more "
+              "stages, smaller micro-batches or a method that keeps fewer activations",
+              costs.size(), stages, pipeline_, memory_text(limit), fmt::join(nearest_, ", "),
+              memory_text(least_));
       if (fits(*cut, static_cast<int>(costs.size()), limit)) return *cut;
     }
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/words.h"
 #include "executor/device/device.h"
 #include "executor/device/threads.h"
 #include "executor/job/cuts.h"
@@ -270,11 +271,11 @@ void check_memory(const JobPlan& job) {
   const std::int64_t limit = job.options.limit_bytes;
   if (limit == 0 || job.memory.peak() <= limit) return;
   fail(Code::InvalidArgument,
-       "worker {} (pipeline {}, stage {}) needs {} bytes, over the limit of {}: {}; use more "
+       "worker {} (pipeline {}, stage {}) needs {}, over the limit of {}: {}; use more "
        "stages, smaller micro-batches "
        "or a method that keeps fewer activations",
-       job.worker, job.pipeline, job.stages_text(), job.memory.peak(), limit,
-       to_string(job.memory));
+       job.worker, job.pipeline, job.stages_text(), memory_text(job.memory.peak()),
+       memory_text(limit), to_string(job.memory));
 }
 
 int micro_ids_of(const JobPlan& job, const VerifyReport& report) {

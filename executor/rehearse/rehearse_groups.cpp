@@ -22,10 +22,15 @@ Schedule by_updates(const Schedule& lowered) {
   Schedule plan = lowered;
   plan.steps = total_micros(lowered);
   plan.micro_batches = 1;
-  require(run_grain(plan) == 1 && plan.steps >= least_steps(plan),
-          "a rehearsal of groups needs a plan whose stages update after every backward, as in "
-          "pipedream, and at least {} micro-batches; '{}' has {}; give more --steps",
-          least_steps(plan), plan.method, plan.steps);
+  require(run_grain(plan) == 1,
+          "a rehearsal of groups needs a plan whose stages update after every backward; '{}' does "
+          "not; use pipedream",
+          plan.method);
+  require(
+      plan.steps >= least_steps(plan),
+      "a rehearsal of groups needs at least {} micro-batches with this plan of '{}', but it has "
+      "{}; give more --steps or --micro-batches",
+      least_steps(plan), plan.method, plan.steps);
   return plan;
 }
 

@@ -47,10 +47,7 @@ void BufferMeans::keep() {
     for (const StageBuffer& b : stage->plan().buffers) floats += b.elements;
   if (floats == 0) return;
   if (kept_ == nullptr) {
-    kept_ = device_.alloc(floats * std::int64_t{sizeof(float)});
-    require(kept_ != nullptr,
-            "device {} cannot allocate memory for a copy of {} running statistics", device_.name(),
-            floats);
+    kept_ = device_.alloc_for(floats * std::int64_t{sizeof(float)}, "a copy of running statistics");
   }
   copy_kept(/*back=*/false);
 }
@@ -185,9 +182,7 @@ void BufferMeans::average(const Shared& shared, int step) {
   std::int64_t elements = 0;
   for (const StageBuffer& b : buffers_of(shared, *shared.copies.front())) elements += b.elements;
   const std::int64_t bytes = elements * static_cast<std::int64_t>(sizeof(double));
-  const Device::Memory room = device_.alloc(bytes);
-  require(room != nullptr, "device {} cannot allocate {} bytes for the mean of buffers",
-          device_.name(), bytes);
+  const Device::Memory room = device_.alloc_for(bytes, "the means of running statistics");
   auto* const sums = reinterpret_cast<double*>(room.get());
   Queue& queue = device_.queue();
   const auto each = [&](const auto& visit) {

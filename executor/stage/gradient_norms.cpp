@@ -13,8 +13,8 @@ GradientNorms::GradientNorms(const Graph& graph, Device& device, const std::vect
   for (const Stage* stage : stages) {
     Results& of = results_[stage];
     of.here.resize(stage->plan().parameters.size());
-    of.there = device.alloc(static_cast<std::int64_t>(of.here.size() * sizeof(double)));
-    require(of.there != nullptr, "device {} cannot allocate memory for norms", device.name());
+    of.there = device.alloc_for(static_cast<std::int64_t>(of.here.size() * sizeof(double)),
+                                "the norms of gradients");
   }
 }
 

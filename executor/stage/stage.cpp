@@ -35,8 +35,8 @@ Stage::Stage(const Graph& graph, std::unique_ptr<StagePlan> plan, int placement,
   rounds_in_update_ = rounds == static_cast<std::int64_t>(plan_->rounded.launches.size());
   find_copies(context.plan->placements[placement]);
   initialize_tensors();
-  totals_ = device.alloc(static_cast<std::int64_t>(plan_->counts.size() * sizeof(double)));
-  require(totals_ != nullptr, "device {} cannot allocate memory for counts", device.name());
+  totals_ = device.alloc_for(static_cast<std::int64_t>(plan_->counts.size() * sizeof(double)),
+                             "the counts of a step");
   free_feeds_.assign(static_cast<std::size_t>(memory_.ring(kFeedRing).slots()),
                      device_.queue().mark());  // this queue clears the memory
 }

@@ -29,8 +29,7 @@ StageFunctions::StageFunctions(const Graph& graph, const StagePlan& plan,
     outputs_.resize(std::max(outputs_.size(), node.outputs.size()));
   }
   if (!context.repeats) return;
-  counters_ = device.alloc(sizeof(RunCounters));
-  require(counters_ != nullptr, "device {} cannot allocate memory for counters", device.name());
+  counters_ = device.alloc_for(sizeof(RunCounters), "the counters of recorded work");
 }
 
 void StageFunctions::launch(const Launch& l, int micro, const RunContext& context) {
@@ -227,9 +226,7 @@ const Function& StageFunctions::of_samples(const Function& function, std::int64_
   if (made.scratch_bytes > short_scratch_bytes_) {
     short_scratch_bytes_ = 0;
     short_scratch_.reset();
-    short_scratch_ = device_.alloc(made.scratch_bytes);
-    require(short_scratch_ != nullptr, "device {} cannot allocate memory for a short batch",
-            device_.name());
+    short_scratch_ = device_.alloc_for(made.scratch_bytes, "the scratch memory of a short batch");
     short_scratch_bytes_ = made.scratch_bytes;
   }
   return short_.emplace(std::pair(&function, samples), std::move(made)).first->second;

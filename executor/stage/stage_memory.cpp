@@ -152,11 +152,7 @@ StageMemory::StageMemory(const StagePlan& plan, int micros, Device& device)
   if (!plan.parameters.empty()) weights_begin_ = plan.parameters.front().weight.offset;
   weights_bytes_ = plan.memory.weights;
   const std::int64_t bytes = align_up(plan.arena_bytes + 1);
-  arena_ = device.alloc(bytes);
-  require(arena_ != nullptr,
-          "stage {} needs {} bytes, but the device cannot allocate them; use more stages or "
-          "smaller micro-batches",
-          plan.stage, bytes);
+  arena_ = device.alloc_for(bytes, fmt::format("the memory of stage {}", plan.stage));
   rings_.resize(kFirstBoundaryRing + plan.boundaries.size());
   rings_[kFeedRing] = SlotRing(std::max(1, plan.memory.feed_slots), micros);
   rings_[kSavedRing] = SlotRing(std::max(1, plan.memory.saved_copies), micros);

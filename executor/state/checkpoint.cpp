@@ -126,14 +126,33 @@ void write_manifest(const fs::path& folder, std::int64_t step, const std::string
   sync_directory(folder.string());
 }
 
+// Returns true if the path exists. Throws Io if it can't be examined, for example in a folder that
+// this user must not read.
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  const bool found = fs::exists(path, error);
+  if (error) fail(Code::Io, "{}: cannot be read: {}", path.string(), error.message());
+  return found;
+}
+
+// Returns the entries of a folder. Throws Io.
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> out;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    out.push_back(at->path());
+  if (error) fail(Code::Io, "{}: cannot be read: {}", folder.string(), error.message());
+  return out;
+}
+
 // Removes folders that workers left behind when they were killed during a save. Such a worker may
 // still be terminating: what it writes meanwhile is left to the next save.
 void remove_unfinished(const fs::path& folder) {
   std::vector<fs::path> found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.rfind(std::string(".") + kPrefix, 0) == 0 && entry.path().extension() == kUnfinished)
-      found.push_back(entry.path());
+  for (const fs::path& path : entries_of(folder)) {
+    const std::string name = path.filename().string();
+    if (name.rfind(std::string(".") + kPrefix, 0) == 0 && path.extension() == kUnfinished)
+      found.push_back(path);
   }
   std::error_code ignored;
   for (const fs::path& path : found) fs::remove_all(path, ignored);
@@ -244,13 +263,12 @@ const CheckpointTensor* Manifest::find(const std::string& name, const std::strin
 
 std::vector<std::string> list_checkpoints(const std::string& folder) {
   std::vector<std::string> out;
-  if (!fs::exists(folder)) return out;
-  if (!fs::is_directory(folder)) fail(Code::Io, "{}: not a folder", folder);
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (entry.path().filename().string().rfind(kPrefix, 0) == 0 &&
-        fs::exists(entry.path() / kManifest)) {
-      out.push_back(entry.path().string());
-    }
+  if (!is_there(folder)) return out;
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) fail(Code::Io, "{}: not a folder", folder);
+  for (const fs::path& path : entries_of(folder)) {
+    if (path.filename().string().rfind(kPrefix, 0) == 0 && is_there(path / kManifest))
+      out.push_back(path.string());
   }
   std::sort(out.begin(), out.end(), natural_less);  // by step, with any number of digits
   return out;
@@ -258,7 +276,7 @@ std::vector<std::string> list_checkpoints(const std::string& folder) {
 
 Manifest read_manifest(const std::string& folder) {
   std::string step_folder = folder;
-  if (!fs::exists(fs::path(folder) / kManifest)) {
+  if (!is_there(fs::path(folder) / kManifest)) {
     const std::vector<std::string> all = list_checkpoints(folder);
     if (all.empty())
       fail(Code::Io, "{}: holds no checkpoint ({}NNNNNNNN/{})", folder, kPrefix, kManifest);

@@ -204,10 +204,12 @@ std::string describe_checkpoint(const std::string& folder) {
 }
 
 std::vector<TensorDifference> compare_checkpoints(const std::string& first,
-                                                  const std::string& second) {
+                                                  const std::string& second,
+                                                  const ReportProgress& progress) {
   CheckpointReader a(first), b(second);
   std::vector<TensorDifference> out;
   for (const CheckpointTensor& t : a.manifest().tensors) {
+    if (progress) progress(std::ssize(out), std::ssize(a.manifest().tensors));
     const CheckpointTensor* other = b.manifest().find(t.name, t.state);
     out.push_back(other ? compare(a, t, b, *other) : only(t, Kind::OnlyInFirst));
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/progress_line.h"
 #include "base/shape.h"
 
 namespace hetu {
@@ -29,9 +30,11 @@ struct TensorDifference {
 };
 
 /// Compares all tensors of two checkpoints, weights and optimizer states. The result is sorted by
-/// name, then state. Throws Io, also for a damaged tensor.
+/// name, then state. `progress` receives the number of compared tensors of the first checkpoint.
+/// Throws Io, also for a damaged tensor.
 std::vector<TensorDifference> compare_checkpoints(const std::string& first,
-                                                  const std::string& second);
+                                                  const std::string& second,
+                                                  const ReportProgress& progress = {});
 
 /// Returns true if both checkpoints have the same tensors, with the same dtypes and bits.
 bool all_equal(const std::vector<TensorDifference>& differences);

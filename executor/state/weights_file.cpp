@@ -83,11 +83,14 @@ bool same(const Weight& a, const Weight& b) {
 
 // Reads the weights of a file by parameter name, and adds the number of tensors that are not needed
 // to `dropped`.
-std::map<std::string, Weight> read_weights(const std::string& path, int& dropped) {
+std::map<std::string, Weight> read_weights(const std::string& path, int& dropped,
+                                           const ReportProgress& progress) {
   const WeightReader file(path);
   dropped += file.positions();
   std::map<std::string, Weight> out;
+  std::int64_t done = 0;
   for (const WeightReader::Entry& entry : file.entries()) {
+    if (progress) progress(done++, std::ssize(file.entries()));
     if (is_computed(*entry.tensor)) {
       ++dropped;
       continue;
@@ -213,12 +216,13 @@ int export_weights(const std::string& folder, const std::string& path,
   return static_cast<int>(sources.size());
 }
 
-Imported import_weights(const std::string& path, const std::string& folder) {
+Imported import_weights(const std::string& path, const std::string& folder,
+                        const ReportProgress& progress) {
   const std::vector<std::string> there = list_checkpoints(folder);
   require(there.empty(), "{} holds a checkpoint already ({}); choose another folder", folder,
           there.empty() ? "" : there.back());
   Imported out;
-  const std::map<std::string, Weight> weights = read_weights(path, out.dropped);
+  const std::map<std::string, Weight> weights = read_weights(path, out.dropped, progress);
   SavePart part;
   part.file = "stage-0.safetensors";
   for (const auto& [name, weight] : weights) {

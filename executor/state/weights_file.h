@@ -66,7 +66,8 @@ int export_weights(const std::string& folder, const std::string& path,
 /// weights, so optimizer states start at zero when it is loaded. Accepts what WeightReader accepts,
 /// and a tied decoder that is stored as a tensor of its own. Throws Io if a file is not readable,
 /// if two tensors for one parameter differ, or for an unsupported dtype. Throws InvalidArgument if
-/// the folder already holds a checkpoint.
-Imported import_weights(const std::string& path, const std::string& folder);
+/// the folder already holds a checkpoint. `progress` receives the number of tensors that were read.
+Imported import_weights(const std::string& path, const std::string& folder,
+                        const ReportProgress& progress = {});
 
 }  // namespace hetu

@@ -117,7 +117,9 @@ void AllReduce::after_backward(const Action& at, int stage, int bucket) {
 }
 
 void AllReduce::run_instruction(const Action& action, int /*step*/, std::int64_t now_ns) {
-  Reduction& r = *find(*reductions_, action.instr);
+  Reduction* const found = find(*reductions_, action.instr);
+  HETU_ASSERT(found != nullptr);  // follow() has seen the row that contains the instruction
+  Reduction& r = *found;
   if (r.start_ns == 0) r.start_ns = now_ns;
   for (std::size_t k = 0; k < r.buckets.size(); ++k) start_sum(r, k);
   started_.push_back({action.instr, step_ + r.times, std::move(r.sums), r.start_ns});

@@ -86,9 +86,7 @@ void Averager::begin_run(std::int64_t step, std::int64_t updates, const DeviceSp
     if (!direct_) mean_.resize(static_cast<std::size_t>(weights.elements));
     if (direct_ && !mean_there_) {
       HETU_ASSERT(weights.dtype() == DType::Float32);
-      mean_there_ = weights.device->alloc(weights.bytes());
-      require(mean_there_ != nullptr, "device {} cannot allocate {} bytes for an average",
-              weights.device->name(), weights.bytes());
+      mean_there_ = weights.device->alloc_for(weights.bytes(), "an average of weights");
       weights.device->queue().record().wait();  // zeros are written by the queue
     }
   }

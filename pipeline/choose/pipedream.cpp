@@ -216,11 +216,12 @@ PipeDreamPlan plan_pipedream(const std::vector<PipeDreamCut>& cuts,
     inner = m.count;
   }
   plan.time_s = levels.back().time(-1, end);
-  require(
-      std::isfinite(plan.time_s),
-      "no plan fits: the model has {} cuts, {} bytes of weights and {} bytes of activations; use "
-      "fewer machines, or machines with more memory",
-      cuts.size(), cuts.back().weight_bytes, cuts.back().activation_bytes);
+  require(std::isfinite(plan.time_s),
+          "no plan fits: the model has {} cuts, {:.1f} MiB of weights and {:.1f} MiB of "
+          "activations; use "
+          "fewer machines, or machines with more memory",
+          cuts.size(), cuts.back().weight_bytes / (1 << 20),
+          cuts.back().activation_bytes / (1 << 20));
   append_stages(levels, static_cast<int>(levels.size()) - 1, -1, end, 1, plan.stages);
   for (PipeDreamStage& stage : plan.stages)
     if (stage.first >= 0) stage.input_bytes = cuts[stage.first].message_bytes;

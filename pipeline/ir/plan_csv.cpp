@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/mix.h"
 #include "base/text_file.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/plan_rows.h"
@@ -48,11 +49,24 @@ bool is_bookkeeping(std::string_view cell) {
   return name == "WAIT_SEND_F" || name == "WAIT_SEND_B";
 }
 
+// A set of micro-batches: their number and the sum of their hashes.
+struct MicroSet {
+  std::int64_t count = 0;
+  std::uint64_t hashes = 0;
+
+  void add(std::int64_t micro) {
+    ++count;
+    hashes += mix(static_cast<std::uint64_t>(micro) + 1);
+  }
+  bool operator==(const MicroSet&) const = default;
+};
+
 // Results of one pass over all rows: the ids that occur, and the kinds of communication.
 struct Census {
-  std::unordered_map<int, int> worker_of;  // stage id -> the first worker that has the stage
-  std::unordered_map<int, int> parts_of;   // stage id -> number of reduction parts
-  std::unordered_map<int, int> layers_of;  // stage id -> layers with factors
+  std::unordered_map<int, int> worker_of;         // stage id -> the first worker that has the stage
+  std::unordered_map<int, int> parts_of;          // stage id -> number of reduction parts
+  std::unordered_map<int, int> layers_of;         // stage id -> layers with factors
+  std::unordered_map<int, MicroSet> forwards_of;  // stage id -> the micro-batches of its forwards
   std::int64_t highest_stage = -1;
   std::int64_t highest_micro = -1;
   int highest_worker = -1;  // first worker that has the highest micro-batch, in `highest`
@@ -76,6 +90,7 @@ struct Census {
       if (i.kind == Kind::ReduceGrad) parts_of[i.stage] = std::max(parts_of[i.stage], i.part + 1);
       if (is_curvature(i.kind)) layers_of[i.stage] = std::max(layers_of[i.stage], i.part + 1);
       if (i.micro < 0) continue;
+      if (i.kind == Kind::Forward) forwards_of[i.stage].add(i.micro);
       const bool forward = i.kind == Kind::Forward || i.kind == Kind::SendForward ||
                            i.kind == Kind::RecvForward || is_curvature(i.kind);
       const std::int64_t micro = i.micro + raise;
@@ -112,6 +127,25 @@ Census census_of(const Schedule& s, const std::string& origin) {
   return census;
 }
 
+// Returns the number of copies of a model that the rows look like: blocks of stage ids of equal
+// size, each of which runs other micro-batches than the rest. Returns 1 if the rows look like one
+// model, whose stages all run every micro-batch, or like neither.
+int apparent_replicas(const Census& census) {
+  std::vector<MicroSet> of(census.worker_of.size());
+  for (const auto& [stage, micros] : census.forwards_of) of[stage] = micros;
+  std::size_t model = 1;
+  while (model < of.size() && of[model] == of[0]) ++model;
+  if (of.size() % model != 0) return 1;
+  MicroSet found, all;
+  for (std::size_t id = 0; id < of.size(); ++id) {
+    if (!(of[id] == of[id / model * model])) return 1;
+    if (id % model == 0) found = {found.count + of[id].count, found.hashes + of[id].hashes};
+  }
+  if (found.count != census.highest_micro + 1) return 1;
+  for (std::int64_t micro = 0; micro < found.count; ++micro) all.add(micro);
+  return found == all ? static_cast<int>(of.size() / model) : 1;
+}
+
 void place(Schedule& s, const Census& census, int replicas, const std::string& origin) {
   if (static_cast<std::int64_t>(census.worker_of.size()) != census.highest_stage + 1) {
     int missing = 0;
@@ -121,6 +155,15 @@ void place(Schedule& s, const Census& census, int replicas, const std::string& o
                               missing, census.highest_stage));
   }
   const int count = static_cast<int>(census.worker_of.size());
+  const bool repeats = std::any_of(s.workers.begin(), s.workers.end(),
+                                   [](const Program& p) { return p.repeat > 0; });
+  if (const int copies = replicas == 0 && !repeats ? apparent_replicas(census) : 1; copies > 1)
+    wrong(origin,
+          fmt::format("its {0} stages run different micro-batches, as {1} copies of a model of {2} "
+                      "stage{3} do; the file doesn't state copies, so give --replicas {1}, or "
+                      "--replicas 1 if each stage id is another stage of the model",
+                      count, copies, count / copies, count == copies ? "" : "s"));
+  replicas = std::max(1, replicas);
   if (count % replicas != 0)
     wrong(origin,
           fmt::format("{} stages can't be divided into {} replicas of one model", count, replicas));
@@ -212,7 +255,7 @@ void complete_plan(Schedule& s, const PlanFacts& facts, const std::string& origi
                               s.workers.size(), facts.stages));
   const Census census = census_of(s, origin);
   if (census.highest_micro < 0) wrong(origin, "the plan has no instruction for any micro-batch");
-  if (s.placements.empty()) place(s, census, std::max(1, facts.replicas), origin);
+  if (s.placements.empty()) place(s, census, facts.replicas, origin);
   if (s.stages == 0) s.stages = static_cast<int>(s.workers.size());
   const std::int64_t total = census.highest_micro + 1;
   if (facts.micro_batches > 0) s.micro_batches = facts.micro_batches;

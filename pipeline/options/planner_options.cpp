@@ -62,6 +62,10 @@ Fields fields(PlannerOptions& o) {
        {.name = "no_recompute",
         .value = &o.no_recompute,
         .doc = "leave out plans that recompute activations"},
+       {.name = "halving",
+        .value = &o.request.halving,
+        .doc = "also try chimera with backwards of half micro-batches, which models with batch "
+               "norm and hetu.torch can't run"},
        {.name = "planner",
         .value = &o.planner,
         .argument = "NAME",

@@ -21,6 +21,9 @@ struct PlanRequest {
   std::vector<int> stages;             ///< workers of a pipeline to try; empty: all
   std::vector<int> pipelines;          ///< to try; empty: all
   bool recompute = true;               ///< also try plans with recompute
+  /// Also try chimera with backwards of half micro-batches. Models with batch norm and PyTorch
+  /// modules can't run these plans, and costs don't say which model they are of.
+  bool halving = false;
   SyncPlace sync = kSyncPlace;
   /// The most instructions to simulate, which bounds the time of the search.
   std::int64_t budget = 60'000'000;

@@ -82,6 +82,7 @@ class Space {
       variants.push_back(base);
       if (takes(m, "concat")) {
         for (const char* concat : {"doubling", "halving"}) {
+          if (std::string(concat) == "halving" && !r_.halving) continue;
           // Without a second round of micro-batches, doubling is the same as direct.
           if (std::string(concat) == "doubling" && micro_batches <= stages) continue;
           variants.push_back(base);

@@ -74,6 +74,8 @@ void Coordinator::take_hello(Peer from, const Hello& hello, std::int64_t now_us)
   for (const auto& [pipeline, reason] : std::exchange(died_before_, {})) {
     pipeline_died(pipeline, reason, now_us);
   }
+  const auto death = dead_workers_.find(options.worker);
+  if (failure_.empty() && death == dead_workers_.end()) fail_if_one_never_joins();
   if (!failure_.empty()) return refuse(failure_code_, failure_);
   if (agreed_part(options) != agreed_part(job_->options)) {
     return refuse(Code::InvalidArgument,
@@ -101,6 +103,7 @@ void Coordinator::take_hello(Peer from, const Hello& hello, std::int64_t now_us)
   for (std::size_t p = 0; p < job_->lost.size(); ++p) {
     if (job_->lost[p]) send(from, loss_of(static_cast<int>(p), job_->lost_by[p]));
   }
+  if (death != dead_workers_.end()) return end_worker(slot, death->second, now_us);
   introduce(slot.stage);
 }
 

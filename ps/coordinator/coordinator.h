@@ -45,7 +45,8 @@ class Coordinator {
   std::optional<std::int64_t> wakes_at_us() const;
 
   /// Marks a worker as dead by its number, because heturun saw it end. The effect is that of
-  /// silence.
+  /// silence. The death may precede the worker's Hello or a training. If the job continues without
+  /// lost pipelines, it then takes effect with the Hello, which names the pipeline.
   void worker_died(int worker, const std::string& reason, std::int64_t now_us);
   /// Marks a pipeline as dead.
   void pipeline_died(int pipeline, const std::string& reason, std::int64_t now_us);
@@ -79,6 +80,10 @@ class Coordinator {
   // Sends a stage's workers their endpoints once all have connected.
   void introduce(int stage);
   void check_heartbeats(std::int64_t now_us);
+  // Ends the job, or loses its pipeline, because the slot's worker died.
+  void end_worker(const WorkerSlot& slot, const std::string& reason, std::int64_t now_us);
+  // Fails a job that can't lose pipelines if a worker that died has not joined it yet.
+  void fail_if_one_never_joins();
   // Continues the job without a pipeline.
   void lose(int pipeline, const std::string& reason, std::int64_t now_us);
   // Returns the updates that a pipeline takes with it.
@@ -94,6 +99,8 @@ class Coordinator {
   CoordinatorOptions options_;
   /// pipelines that died before the first Hello of a training, with the reason
   std::map<int, std::string> died_before_;
+  /// workers that died, with the reason
+  std::map<int, std::string> dead_workers_;
   std::unique_ptr<Job> job_;  ///< null before the first Hello
   std::map<Peer, WorkerSlot*> slot_of_;
   std::vector<std::pair<Peer, Hello>> early_;  ///< hellos for the next training while this one runs

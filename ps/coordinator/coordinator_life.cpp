@@ -54,16 +54,38 @@ void Coordinator::check_heartbeats(std::int64_t now_us) {
 }
 
 void Coordinator::worker_died(int worker, const std::string& reason, std::int64_t now_us) {
-  if (!job_ || !failure_.empty()) return;
-  for (WorkerSlot& slot : job_->slots) {
+  if (!failure_.empty()) return;
+  // heturun may report a death before the worker's Hello arrives.
+  dead_workers_[worker] = reason;
+  if (!job_) return;
+  for (const WorkerSlot& slot : job_->slots) {
     if (!slot.taken || slot.worker != worker || slot.left || job_->lost[slot.pipeline]) continue;
-    const std::string text = fmt::format("{} {}", slot.describe(), reason);
-    if (job_->options.on_failure_shrink) {
-      lose(slot.pipeline, text, now_us);
-    } else {
-      fail_all(Code::Comm, text);
-    }
-    return;
+    return end_worker(slot, reason, now_us);
+  }
+  fail_if_one_never_joins();
+}
+
+void Coordinator::end_worker(const WorkerSlot& slot, const std::string& reason,
+                             std::int64_t now_us) {
+  const std::string text = fmt::format("{} {}", slot.describe(), reason);
+  if (job_->options.on_failure_shrink) {
+    lose(slot.pipeline, text, now_us);
+  } else {
+    fail_all(Code::Comm, text);
+  }
+}
+
+void Coordinator::fail_if_one_never_joins() {
+  // A job that can lose pipelines waits for heturun's report of the pipeline, whose number is known
+  // only there.
+  if (job_->options.on_failure_shrink) return;
+  const auto& slots = job_->slots;
+  if (std::all_of(slots.begin(), slots.end(), [](const WorkerSlot& s) { return s.taken; })) return;
+  for (const auto& [worker, reason] : dead_workers_) {
+    const auto is_its = [w = worker](const WorkerSlot& s) { return s.taken && s.worker == w; };
+    if (worker < 0 || worker >= std::ssize(slots)) continue;
+    if (std::any_of(slots.begin(), slots.end(), is_its)) continue;
+    return fail_all(Code::Comm, fmt::format("worker {} {}, before it joined", worker, reason));
   }
 }
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <new>
 
+#include "base/words.h"
+
 namespace hetu::ps::server {
 
 namespace {
@@ -137,10 +139,10 @@ void SparseTables::take(ClientSlot& client, const PullRows& pull, const Payload&
   if (asked > kMostAsked) {
     return answers_.refuse(
         client, Code::InvalidArgument,
-        fmt::format(
-            "worker {} requests more rows of table \"{}\" at once "
-            "than parameter server {} can keep track of ({} bytes); pull fewer rows at a time",
-            client.worker, table.name, options_.server, kMostAsked));
+        fmt::format("worker {} requests more rows of table \"{}\" at once "
+                    "than parameter server {} can keep track of ({}); pull fewer rows at a time",
+                    client.worker, table.name, options_.server,
+                    memory_text(static_cast<std::int64_t>(kMostAsked))));
   }
   Bytes copy(payload.data, payload.data + payload.bytes);
   rows.waiting.push_back({membership->member, pull, std::move(copy)});

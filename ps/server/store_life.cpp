@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/words.h"
 #include "ps/server/dense_tables.h"
 #include "ps/server/sparse_tables.h"
 #include "ps/server/store.h"
@@ -33,9 +34,9 @@ void Store::end_overfull() {
     for (ClientSlot* client : clients) {
       if (client->gone()) continue;
       const std::string why = fmt::format(
-          "does not read its answers: {} bytes wait for it, "
-          "more than the size of its tables plus {} bytes",
-          answers_.unread(*client), options_.most_unread);
+          "does not read its answers: {} wait for it, "
+          "more than the size of its tables plus {}",
+          memory_text(answers_.unread(*client)), memory_text(options_.most_unread));
       log(Level::Warning, "parameter server {}: worker {} {}", options_.server, client->worker,
           why);
       end_session(*client, why);

@@ -54,7 +54,8 @@ def averaging_of(args: argparse.Namespace) -> Averaging | None:
             if getattr(args, dest) == unsaid.get_default(dest):
                 continue
             if not averages:
-                raise ValueError(f"{flag} belongs to --preduce or --adpsgd, and neither is given")
+                raise ValueError(f"{flag} belongs to --preduce, --adpsgd and --adpsgd lockstep, and none of them is given; "
+                                 "add one of them, or remove the flag")
             if args.adpsgd is not None:
                 raise ValueError(f"{flag} belongs to --preduce: AD-PSGD always averages two pipelines, with equal weights")
     if not averages:

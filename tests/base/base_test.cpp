@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/shape.h"
 #include "base/trace.h"
+#include "base/words.h"
 
 namespace hetu {
 namespace {
@@ -56,6 +57,12 @@ TEST(DType, NamesRoundTrip) {
     EXPECT_EQ(parse_dtype(dtype_name(t)), t);
   }
   EXPECT_THROW(parse_dtype("float"), Error);
+}
+
+TEST(MemoryText, IsInMiBAndExact) {
+  EXPECT_EQ(memory_text(0), "0.0 MiB (0 bytes)");
+  EXPECT_EQ(memory_text(3 << 19), "1.5 MiB (1572864 bytes)");
+  EXPECT_EQ(memory_text(std::int64_t{1} << 40), "1048576.0 MiB (1099511627776 bytes)");
 }
 
 // Covers every bfloat16, and float32 numbers at, near and halfway between two of them. A float32

@@ -139,6 +139,8 @@ def train(model: Model, options: list[str], method: Method, seed: int, slow: lis
         raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
     evaluations = [float(loss) for loss in re.findall(r"EVAL  loss (\d+\.\d+)", done.stdout)]
     records = [json.loads(line) for line in log.read_text().splitlines()]
+    if any(record["loss"] is None for record in records):
+        raise SystemExit(f"{' '.join(command)}: the loss is not a number in some step, so the runs cannot be compared")
     elapsed, seconds = 0.0, []
     for record in records:
         elapsed += record["seconds"]

@@ -261,6 +261,26 @@ TEST_F(BertText, TheIndexIsMadeOnceAndAgainWhenTheTextChanges) {
   EXPECT_THAT(left, ::testing::UnorderedElementsAre("own.txt", "own.txt.hetu-index"));
 }
 
+// A line of more than 1 MiB is cut before the character that contains the limit, whatever its
+// length in bytes.
+TEST_F(BertText, ALongLineIsCutBetweenCharacters) {
+  constexpr std::size_t kLongest = std::size_t{1} << 20;
+  for (const std::string& letter : {std::string("a"), std::string("\u00e9"), std::string("\u4e2d"),
+                                    std::string("\U0001f600")}) {
+    for (std::size_t before = 0; before < letter.size(); ++before) {
+      std::string line(before, 'x');
+      while (line.size() <= kLongest + 8) line += letter;
+      const TextCorpus corpus(write("long.txt", line + "\nnext\n"));
+      const std::size_t whole = before + (kLongest - before) / letter.size() * letter.size();
+      EXPECT_EQ(corpus.sentence(0), line.substr(0, whole)) << letter << " after " << before;
+      EXPECT_EQ(corpus.sentence(1), "next");
+    }
+    std::string line;
+    while (line.size() + letter.size() <= kLongest) line += letter;
+    EXPECT_EQ(TextCorpus(write("fits.txt", line + "\nnext\n")).sentence(0), line);
+  }
+}
+
 // Wrong offsets in an index that looks valid would train on fragments of sentences.
 TEST_F(BertText, AnIndexOfWrongNumbersIsMadeAnew) {
   const std::string path = write("own.txt", "first one\nsecond\n\nthird one\nfourth\n");

@@ -263,5 +263,42 @@ TEST_F(Criteo, CheckCountsWhatIsThereAndListsTheFirstBadRows) {
   EXPECT_THAT(r.problems[5], HasSubstr("day_0: and 3 more bad rows"));
 }
 
+TEST_F(Criteo, CheckNeedsNoProgress) {
+  write("day_0", lines(0, 10));
+  EXPECT_EQ(check_criteo(folder(), nullptr).rows, 10);
+}
+
+TEST_F(Criteo, RefusesASetWithoutFiles) {
+  CriteoOptions options;
+  const auto refused = ThrowsMessage<Error>(HasSubstr("no files are given; open a file or folder"));
+  EXPECT_THAT([&] { criteo_source(options); }, refused);
+  options.set = std::make_shared<CriteoSet>();
+  EXPECT_THAT([&] { criteo_source(options); }, refused);
+}
+
+TEST_F(Criteo, SkipsLinksToNowhere) {
+  write("day_0", lines(0, 10));
+  for (const char* name : {"day_1", "gone", "a.tsv", "z.txt"})
+    std::filesystem::create_symlink("/no/such/file", std::filesystem::path(folder()) / name);
+  EXPECT_EQ(open_criteo(folder()).rows(), 10);
+}
+
+// Root may read every folder, so the test changes to another user.
+TEST_F(Criteo, FoldersThatMustNotBeReadAreIoErrors) {
+  write("day_0", lines(0, 10));
+  const std::filesystem::path below = std::filesystem::path(folder()) / "below";
+  std::filesystem::create_directories(below / "inner");
+  std::filesystem::permissions(folder(), std::filesystem::perms(0755));
+  std::filesystem::permissions(below, std::filesystem::perms::none);
+  const bool root = ::geteuid() == 0;
+  ASSERT_EQ(::seteuid(root ? 65534 : ::geteuid()), 0);
+  for (const std::string& path : {below.string(), (below / "inner").string()}) {
+    EXPECT_THAT([&] { list_criteo_files(path); },
+                ThrowsMessage<Error>(HasSubstr(path + ": cannot be read: Permission denied")));
+  }
+  ASSERT_EQ(::seteuid(root ? 0 : ::geteuid()), 0);
+  std::filesystem::permissions(below, std::filesystem::perms::owner_all);
+}
+
 }  // namespace
 }  // namespace hetu

@@ -382,9 +382,12 @@ TEST(ImageFolder, RefusesSizesThatCannotBe) {
   const Folder folder;
   fill_grey(folder, {1});
   ImageFolderOptions options;
+  EXPECT_THAT([&] { image_folder_source(options); },
+              ThrowsMessage<Error>(HasSubstr("image folder: no list of images is given")));
   options.list = std::make_shared<ImageList>(folder.path());
   options.size = 0;
-  EXPECT_THROW(image_folder_source(options), Error);
+  EXPECT_THAT([&] { image_folder_source(options); },
+              ThrowsMessage<Error>(HasSubstr("an image side must have 1 to 8192 pixels, got 0")));
   options.size = 8;
   options.threads = 0;
   EXPECT_THROW(image_folder_source(options), Error);

@@ -161,6 +161,18 @@ TEST(Loader, CountsStepsAndDroppedRows) {
   EXPECT_EQ(stream.dropped_per_epoch(), -1);
 }
 
+TEST(Loader, NamesWhatIsWrongWithADivision) {
+  Loader loader(numbered(36), {3, 0, 2, {}, 0});
+  const auto says = [&](std::int64_t epoch, int pipelines, int pipeline, const char* text) {
+    EXPECT_THAT([&] { loader.divide(epoch, pipelines, pipeline); },
+                testing::ThrowsMessage<Error>(testing::HasSubstr(text)));
+  };
+  says(1, 2, 2, "slice 2 of 2 does not exist");
+  says(1, 2, -1, "slice -1 of 2 does not exist");
+  says(1, 0, 0, "slice 0 of 0 does not exist; at least 1 slice is needed");
+  says(0, 2, 0, "epoch 0 has begun; change them from epoch 1 on");
+}
+
 // Three pipelines stand at different positions when the second is lost. From the first epoch that
 // none of them has begun, the other two read each row once.
 TEST(Loader, DividesTheRowsOfADeadPipelineAmongTheOthers) {

@@ -20,6 +20,7 @@ import hetu as ht
 from hetu import training
 from hetu.compat import chimera_flags
 from hetu.job.flags import check_log
+from hetu.place import of_flags
 
 
 def options() -> training.Parser:
@@ -166,7 +167,7 @@ def name_of(args: argparse.Namespace, plan: Plan) -> str:
 
 def main(train_bert: ModuleType, arguments: list[str] | None = None) -> int:
     """Runs the script. `train_bert` is the module of the script of that name, whose trainer is used."""
-    with ht.one_line_errors("main_bert.py"):
+    with ht.one_line_errors("main_bert.py"), of_flags():
         args = parse(arguments)
         train(train_bert, args, Plan(args))
     return 0

@@ -20,6 +20,7 @@ import hetu as ht
 from hetu import _hetu, training
 from hetu.compat import chimera_flags, pipefisher_flags
 from hetu.job.flags import check_log
+from hetu.place import of_flags
 
 NOT_OFFERED = {
     **pipefisher_flags.NOT_OFFERED,
@@ -184,6 +185,6 @@ def train(train_bert: ModuleType, args: argparse.Namespace) -> None:
 
 def main(train_bert: ModuleType, arguments: list[str] | None = None) -> int:
     """Runs the script. `train_bert` is the module of the script of that name, whose trainer is used."""
-    with ht.one_line_errors("main_bert_simple.py"):
+    with ht.one_line_errors("main_bert_simple.py"), of_flags():
         train(train_bert, parse(arguments))
     return 0

@@ -138,8 +138,10 @@ def _value(action: argparse.Action, name: str, value: str, at: str) -> Any:
     kind: Any = action.type or str
     try:
         made = kind(value)
-    except ValueError:
-        raise ValueError(f"{at}: {name}: {value} is not a valid {kind.__name__}") from None
+    except argparse.ArgumentTypeError as error:  # the message of a type function
+        raise ValueError(f"{at}: {name}: {error}") from None
+    except (TypeError, ValueError):
+        raise ValueError(f"{at}: {name}: {value} is not a valid {getattr(kind, '__name__', repr(kind))}") from None
     if action.choices and made not in action.choices:
         raise ValueError(f"{at}: {name} must be one of {', '.join(map(str, action.choices))}, got {value}")
     return [made] if isinstance(action.default, list) else made

@@ -16,6 +16,7 @@ steps, and on_epoch is called after they have met.
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -76,8 +77,8 @@ class Epoch:
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate of the last update."""
-        return self.steps[-1].learning_rate
+        """The learning rate of the last update, or NaN without steps."""
+        return self.steps[-1].learning_rate if self.steps else math.nan
 
     @property
     def samples(self) -> int:
@@ -85,12 +86,16 @@ class Epoch:
         return sum(s.samples for s in self.steps)
 
     def mean(self, name: str) -> float:
-        """Returns the mean of a scalar over the steps."""
-        return sum(s.scalars[name] for s in self.steps) / len(self.steps)
+        """Returns the mean of a scalar over the steps, or NaN without steps, like a step's mean over nothing."""
+        return _quotient(sum(s.scalars[name] for s in self.steps), len(self.steps))
 
     def share(self, name: str) -> float:
-        """Returns a count divided by the number of samples that it covers."""
-        return sum(s.scalars[name] for s in self.steps) / sum(s.own_samples for s in self.steps)
+        """Returns a count divided by the number of samples that it covers, or NaN without samples."""
+        return _quotient(sum(s.scalars[name] for s in self.steps), sum(s.own_samples for s in self.steps))
+
+
+def _quotient(total: float, count: int) -> float:
+    return total / count if count else math.nan
 
 
 class Hooks:

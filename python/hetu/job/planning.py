@@ -19,6 +19,11 @@ def text_of(given: Any) -> Any:
     return path_of(given) if is_path else given
 
 
+def _memory(size: int) -> str:
+    """Returns a number of bytes for messages, as memory_text() in base/words.h does."""
+    return f"{size / 2 ** 20:.1f} MiB ({size} bytes)"
+
+
 class Planner:
     """Makes the plan of a job from its `pipeline=` argument.
 
@@ -65,14 +70,19 @@ class Planner:
             name = "".join(f" --{option} {value}" for option, value in {"pipeline": method, **best}.items()
                            if option != "with_recompute") + " --with-recompute" * best["with_recompute"]
             options = self._planned(method, micro_batches, {**best, "costs": costs, "memory_limit": text})
-            peak = self._peak_bytes(options) if limit else 0
+            try:
+                peak = self._peak_bytes(options) if limit or best.get("concat") == "halving" else 0
+            except NotImplementedError as error:  # for example halving, for a model with batch norm
+                if self.prints:
+                    print(f"pipeline choose:{name} can't run: {error}; trying the next method", flush=True)
+                continue
             if self.prints:
-                over = f" needs {peak} bytes in a worker, over the limit of {limit}; trying the next method"
-                print(f"pipeline choose:{name}{over if peak > limit else ''}", flush=True)
-            if peak <= limit:
+                over = f" needs {_memory(peak)} in a worker, over the limit of {_memory(limit)}; trying the next method"
+                print(f"pipeline choose:{name}{over if limit and peak > limit else ''}", flush=True)
+            if not limit or peak <= limit:
                 return options
-        raise ValueError(f"pipeline choose: no method fits into {limit} bytes per worker; use more stages or smaller "
-                         "micro-batches")
+        fits = f"fits into {_memory(limit)} per worker" if limit else "can run this model"
+        raise ValueError(f"pipeline choose: no method {fits}; use more stages or smaller micro-batches")
 
     def _peak_bytes(self, options: Any) -> int:
         """Returns the bytes that the worker with the highest need would use, whatever the limit."""

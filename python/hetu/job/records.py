@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any, TextIO
@@ -39,13 +40,15 @@ def bytes_before(log: bytes, step: int, is_csv: bool = False) -> int:
 
 
 def row_of(step: Step) -> dict[str, Any]:
-    """Returns the contents of a record."""
-    return {
+    """Returns the contents of a record. A number that JSON lacks (NaN, infinity) becomes None: null in JSON, an empty field
+    in CSV."""
+    record = {
         **({"meaningless": step.meaningless} if step.meaningless else {}),
         "step": step.index, **step.scalars, "samples_per_s": round(step.samples_per_s, 2), "seconds": round(step.seconds, 6),
         "learning_rate": step.learning_rate, "gradient_norm": None if step.skipped else step.gradient_norm,
         **({} if step.loss_scale is None else {"loss_scale": step.loss_scale, "skipped": step.skipped}),
     }
+    return {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in record.items()}
 
 
 class Records:
@@ -72,7 +75,7 @@ class Records:
 
     def _line(self, record: dict[str, Any]) -> str:
         if not self.is_csv:
-            return json.dumps(record) + "\n"
+            return json.dumps(record, allow_nan=False) + "\n"
         assert self.file is not None
         names, text = list(record), ""
         if not self._names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
@@ -42,7 +43,9 @@ def report(program: str, message: str, follows: bool = False) -> None:
     """
     _await_turn(follows)
     first, *concerned = message.split("\n  ")
-    lines = [f"{program}: {' '.join(first.split())}", *(f"  {' '.join(line.split())}" for line in concerned)]
+    named = re.match(rf"{re.escape(program)}:\d+: ", first)  # the script's line, which names the script already
+    prefix = "" if named else f"{program}: "
+    lines = [f"{prefix}{' '.join(first.split())}", *(f"  {' '.join(line.split())}" for line in concerned)]
     sys.stderr.write("\n".join(lines) + "\n")
     sys.stderr.flush()
 

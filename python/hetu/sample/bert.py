@@ -20,7 +20,7 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -181,8 +181,9 @@ def documents_of(text: Path) -> list[list[str]]:
     return out
 
 
-def make_sample(folder: Path, options: Options) -> str:
-    """Writes the shards and vocab.txt into a new folder, all or nothing. Returns a line that describes them."""
+def make_sample(folder: Path, options: Options, progress: Callable[[int, int], object] = lambda done, shards: None) -> str:
+    """Writes the shards and vocab.txt into a new folder, all or nothing. Returns a line that describes them. `progress`
+    receives the numbers of written and of all training shards."""
     rng = random.Random(options.seed)
     vocabulary, texts = encode(documents_of(options.text) if options.text else list(documents()), options.vocab_size)
     rng.shuffle(texts)
@@ -193,6 +194,7 @@ def make_sample(folder: Path, options: Options) -> str:
     with made_whole(folder) as made:
         for i in range(options.shards):
             write_shard(made / f"wikicorpus_en_training_{i}.hdf5", rows[i :: options.shards], options)
+            progress(i + 1, options.shards)
         write_shard(made / "wikicorpus_en_test_0.hdf5", tests, options)
         (made / "vocab.txt").write_text("".join(token + "\n" for token in vocabulary), encoding="utf-8")
     return (
@@ -242,8 +244,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         from hetu import _hetu  # imported late, so that --help needs no compiled part
 
-        with _hetu.ProgressLine("hetu data sample", ""):
-            line = make_sample(folder, options)
+        with _hetu.ProgressLine("hetu data sample", "shards") as progress:
+            line = make_sample(folder, options, progress)
     except ImportError as error:
         print(f"hetu data sample: {error}; pip install h5py numpy", file=sys.stderr)
         return 3

@@ -9,6 +9,7 @@ The same seed and NumPy version give the same bytes.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,8 +77,9 @@ class Clicks:
         return ["\t".join(row) + "\n" for row in zip(*columns, strict=True)], logits, labels
 
 
-def make_clicks(folder: Path, options: Options) -> str:
-    """Writes the data set into a new folder, all or nothing. Returns a line that describes it."""
+def make_clicks(folder: Path, options: Options, progress: Callable[[int, int], object] = lambda done, days: None) -> str:
+    """Writes the data set into a new folder, all or nothing. Returns a line that describes it. `progress` receives the
+    numbers of written and of all training days."""
     import numpy as np
 
     from hetu.metrics import auc
@@ -91,6 +93,7 @@ def make_clicks(folder: Path, options: Options) -> str:
             random = np.random.Generator(np.random.PCG64([options.seed, 1, day]))
             lines, _, _ = model.draw(min(per_day, options.train - day * per_day), random)
             (made / "train" / f"day_{day}").write_text("".join(lines), encoding="ascii")
+            progress(day + 1, options.days)
         lines, logits, labels = model.draw(options.val, np.random.Generator(np.random.PCG64([options.seed, 2])))
         (made / "val" / "day_0").write_text("".join(lines), encoding="ascii")
     best = auc(logits, labels)
@@ -124,8 +127,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         from hetu import _hetu  # imported late, so that --help needs no compiled part
 
-        with _hetu.ProgressLine("hetu data sample", ""):
-            line = make_clicks(folder, options)
+        with _hetu.ProgressLine("hetu data sample", "days") as progress:
+            line = make_clicks(folder, options, progress)
     except ImportError as error:
         print(f"hetu data sample: {error}", file=sys.stderr)
         return 3

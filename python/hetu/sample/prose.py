@@ -12,7 +12,7 @@ import re
 import sysconfig
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from pydoc_data import topics
 
@@ -101,10 +101,14 @@ def merge(pieces: list[str], pair: tuple[str, str]) -> list[str]:
     return out
 
 
-def train_vocabulary(counts: Counter[str], size: int, most_letters: int = ALPHABET) -> list[str]:
+def train_vocabulary(counts: Counter[str], size: int, most_letters: int = ALPHABET,
+                     progress: Callable[[int, int], object] = lambda done, size: None) -> list[str]:
     """Returns a WordPiece vocabulary: the most frequent letters, then repeatedly the most frequent pair of neighbouring
     pieces. Among equally frequent pairs, the first in sorted order wins. (The `tokenizers` library leaves ties to a hash,
-    which differs between runs.)"""
+    which differs between runs.)
+
+    progress: receives the number of tokens and `size`, after each new token.
+    """
     letters = Counter(c for word in sorted(counts) for c in word * counts[word])
     alphabet = {c for c, _ in sorted(letters.items(), key=lambda item: (-item[1], item[0]))[:most_letters]}
     split = [[word[0], *("##" + c for c in word[1:])] for word in sorted(counts) if alphabet.issuperset(word)]
@@ -145,6 +149,7 @@ def train_vocabulary(counts: Counter[str], size: int, most_letters: int = ALPHAB
         if joined(*pair) not in known:
             vocabulary.append(joined(*pair))
             known.add(joined(*pair))
+            progress(len(vocabulary), size)
     return vocabulary
 
 

@@ -68,7 +68,7 @@ class FoundPlan:
         """Returns the plan of a pipeline's instructions. Throws ValueError for a method that modules can't run."""
         if self.options.get("concat") == "halving":
             raise ValueError(f"{self.name}: {self.method} with halving takes backwards of half micro-batches, which "
-                             f"hetu.torch can't run; plan again with --methods, without {self.method}")
+                             f"hetu.torch can't run; plan again without --halving")
         known = {method["name"]: method["options"] for method in plans.methods()}
         options = {key: value for key, value in self.options.items() if key in known.get(self.method, ())}
         if self.recompute:

@@ -23,7 +23,7 @@ class Tie:
 
 def join(pieces: Pieces, declared: Sequence[tuple[str, str]]) -> None:
     """Merges each declared pair into one parameter, before the model is cut. Throws ValueError if a name doesn't exist, or
-    if two parameters have different values."""
+    if two parameters have different shapes or values."""
     by_name = dict(pieces.whole.named_parameters(remove_duplicate=False))
     for one, two in declared:
         for name in (one, two):
@@ -32,7 +32,10 @@ def join(pieces: Pieces, declared: Sequence[tuple[str, str]]) -> None:
         first, second = by_name[one], by_name[two]
         if first is second:
             continue
-        if first.shape != second.shape or not (first.is_meta or second.is_meta or torch.equal(first, second)):
+        if first.shape != second.shape:
+            raise ValueError(f"tied: '{one}' has the shape {list(first.shape)} and '{two}' {list(second.shape)}; only "
+                             "parameters of equal shape can be tied")
+        if not (first.is_meta or second.is_meta or torch.equal(first, second)):
             raise ValueError(f"tied: '{one}' and '{two}' begin with different values; copy one into the other first")
         # Traced pieces hold a parameter that forward names directly in modules of their own.
         for module in (m for part in (pieces.whole, *pieces.pieces) for m in part.modules()):

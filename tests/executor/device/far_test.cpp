@@ -46,6 +46,35 @@ TEST(FarDevice, KeepsWhatIsWrittenAndBeginsWithZeros) {
   EXPECT_NE(far.span.host(room), far.span.data);
 }
 
+// A device whose memory is used up. (A sanitizer ends a process that allocates too much.)
+class FullDevice final : public Device {
+ public:
+  const char* name() const override { return "full"; }
+  bool in_host_memory() const override { return true; }
+  Queue& queue() override { return cpu_->queue(); }
+  const TensorKernels& kernels() const override { return cpu_->kernels(); }
+
+ private:
+  std::byte* take(std::int64_t /*bytes*/) override { return nullptr; }
+  void release(std::byte* /*memory*/) override {}
+
+  std::unique_ptr<Device> cpu_ = open_device("cpu");
+};
+
+TEST(Device, SaysWhatItCannotAllocate) {
+  FullDevice device;
+  EXPECT_EQ(device.alloc(1), nullptr);
+  try {
+    device.alloc_for(3 << 19, "the memory of stage 2");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::Io);
+    EXPECT_STREQ(error.what(),
+                 "the memory of stage 2: device full cannot allocate 1.5 MiB (1572864 bytes); use "
+                 "more stages or smaller micro-batches, or end other programs that use its memory");
+  }
+}
+
 // Work that is already on queue() must read a tensor before an upload overwrites it. Work that is
 // queued afterwards must read the new values. Only marks keep the two queues in order.
 TEST(FarDevice, UploadsGoBesideTheQueueInTheOrderOfMarks) {

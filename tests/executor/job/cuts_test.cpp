@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/words.h"
 #include "executor/job/job.h"
 #include "executor/job/make_plan.h"
 #include "executor/stage/block_times.h"
@@ -147,9 +148,9 @@ TEST(PartitionOfAJob, IsTheQuickestThatKeepsToTheLimitOfMemory) {
   options.limit_bytes = *limits.begin() - 1;
   EXPECT_THAT([&] { plan_of(options); },
               ThrowsMessage<Error>(testing::AllOf(
-                  HasSubstr(fmt::format("keeps every worker of pipeline 0 within {} bytes",
-                                        options.limit_bytes)),
-                  HasSubstr(fmt::format("needs {} bytes", *limits.begin())))));
+                  HasSubstr(fmt::format("keeps every worker of pipeline 0 within {};",
+                                        memory_text(options.limit_bytes))),
+                  HasSubstr(fmt::format("needs {};", memory_text(*limits.begin()))))));
 }
 
 }  // namespace

@@ -36,8 +36,9 @@ TEST(Job, RefusesAPlanOverTheMemoryLimit) {
   options.batch_size = 4;
   options.micro_batches = 2;
   options.limit_bytes = 1000;
-  EXPECT_THAT([&] { Job(language_model({}), sgd(), options, *transports[0]); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("over the limit of 1000")));
+  EXPECT_THAT(
+      [&] { Job(language_model({}), sgd(), options, *transports[0]); },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("over the limit of 0.0 MiB (1000 bytes)")));
 }
 
 // The check needs no links and covers every worker: here the last stage needs the most memory.

@@ -320,7 +320,16 @@ TEST(RehearsedGroups, RefuseAPlanThatIsTooShort) {
       [] {
         rehearse_groups({"", {}, 3, 2}, 7);
       },
-      ThrowsMessage<Error>(HasSubstr("at least 8 micro-batches; 'pipedream' has 7")));
+      ThrowsMessage<Error>(HasSubstr("at least 8 micro-batches with this plan of 'pipedream', but "
+                                     "it has 7; give more --steps")));
+}
+
+TEST(RehearsedGroups, RefuseAPlanThatDoesNotUpdateAfterEveryBackward) {
+  Sizes sizes;
+  sizes.stages = 2;
+  sizes.micro_batches = 8;
+  EXPECT_THAT([&] { by_updates(lower(generate("gpipe", sizes), {})); },
+              ThrowsMessage<Error>(HasSubstr("'gpipe' does not; use pipedream")));
 }
 
 TEST(Rehearsal, RefusesWhatDoesNotFit) {

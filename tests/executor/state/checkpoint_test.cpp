@@ -318,6 +318,20 @@ TEST_F(Checkpoint, AFailedSaveLeavesTheOldOneWhole) {
     EXPECT_EQ(entry.path().filename(), "step-00000001");
 }
 
+// Root may read every folder, so the test changes to another user.
+TEST_F(Checkpoint, AFolderThatMustNotBeReadIsAnIoError) {
+  save(1, 1);
+  fs::permissions(folder_, fs::perms::none);
+  const bool root = ::geteuid() == 0;
+  ASSERT_EQ(::seteuid(root ? 65534 : ::geteuid()), 0);
+  for (const fs::path& path : {folder_, folder_ / "step-00000001"}) {
+    EXPECT_THAT([&] { read_manifest(path.string()); },
+                testing::ThrowsMessage<Error>(testing::HasSubstr("cannot be read: Permission")));
+  }
+  ASSERT_EQ(::seteuid(root ? 0 : ::geteuid()), 0);
+  fs::permissions(folder_, fs::perms::owner_all);
+}
+
 // Deep brackets would overflow the stack of the recursive functions that read the manifest.
 TEST_F(Checkpoint, ADeepManifestIsRefused) {
   save(1, 1);

@@ -82,6 +82,20 @@ TEST_F(WeightsFile, ExportedWeightsComeBackBitForBit) {
               ThrowsMessage<Error>(HasSubstr("holds a checkpoint already")));
 }
 
+TEST_F(WeightsFile, ReportsTheProgressOfImportsAndComparisons) {
+  save("a", {{kWords, {4, 2}}, {"cls.predictions.bias", {4}}}, 0.1F);
+  export_weights(in("a"), in("w"));
+  std::vector<std::pair<std::int64_t, std::int64_t>> told;
+  const ReportProgress note = [&](std::int64_t done, std::int64_t all) {
+    told.emplace_back(done, all);
+  };
+  import_weights(in("w"), in("b"), note);
+  EXPECT_EQ(told, (std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 3}, {1, 3}, {2, 3}}));
+  told.clear();
+  compare_checkpoints(in("b"), in("b"), note);
+  EXPECT_EQ(told, (std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 2}, {1, 2}}));
+}
+
 TEST_F(WeightsFile, StatesStartAtZeroOnlyForImportedWeights) {
   save("a", {{kWords, {2, 2}}}, 1);
   export_weights(in("a"), in("w"));

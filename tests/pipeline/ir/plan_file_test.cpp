@@ -135,6 +135,37 @@ TEST(PlanFile, ReplicasAndChunksFromIds) {
   EXPECT_DOUBLE_EQ(simulate(v, Costs{}).makespan, 2 + 4);
 }
 
+// CSV doesn't state which stages are copies of one model. Without --replicas, a plan of copies
+// would be refused as incomplete.
+TEST(PlanFile, SaysHowManyCopiesACsvLooksLike) {
+  for (const char* concat : {"direct", "doubling", "halving"}) {
+    for (const int pairs : {1, 2}) {
+      Sizes sizes{.stages = 4, .micro_batches = 8, .pairs = pairs, .concat = concat};
+      if (!is_legal(*find_method("chimera"), sizes)) continue;
+      const Schedule s = generate("chimera", sizes);
+      PlanFacts facts = facts_of(s);
+      const std::string says = fmt::format(
+          "its {} stages run different micro-batches, as {} copies of a model of 4 "
+          "stages do; the file doesn't state copies, so give --replicas {}, or",
+          8 * pairs, 2 * pairs, 2 * pairs);
+      for (const Schedule& one : {s, lower(s, {})}) {
+        EXPECT_EQ(failure(to_csv(one), facts), "");
+        EXPECT_EQ(failure(to_json(one)), "");
+        facts.replicas = 0;
+        EXPECT_THAT(failure(to_csv(one), facts), HasSubstr(says));
+        facts.replicas = 2 * pairs;
+      }
+    }
+  }
+  // A plan that lacks an instruction, and not those of another copy.
+  for (const char* text : {"0F0,0F1,0B0,0B1\n1F0,1B0\n", "0F0,0F1,0B0,0B1\n1F1,1B1\n",
+                           "0F0,0B0\n1F0,1F1,1B0,1B1\n", "0F0,0B0\n1F1,1B1\n2F0,2B0\n"}) {
+    EXPECT_EQ(failure(text), "");
+    EXPECT_THROW(verify(parse_plan(text, "f")), Error);
+  }
+  EXPECT_EQ(failure("0F0,0B0\n1F1,1B1\n", {.replicas = 1}), "");
+}
+
 TEST(PlanFile, StatedSizesFindWhatIsCutOff) {
   const std::string whole = to_csv(generate("1f1b", {.stages = 3, .micro_batches = 4}));
   EXPECT_EQ(failure(whole, {.stages = 3, .micro_batches = 4}), "");

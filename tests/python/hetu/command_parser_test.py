@@ -1,8 +1,11 @@
 """The parser of scripts and commands: misspelt flags, and the groups of --help."""
+import argparse
 import contextlib
+import functools
 import io
 import os
 import re
+import tempfile
 import unittest
 import unittest.mock
 
@@ -10,6 +13,7 @@ import train_bert
 import train_ctr
 import train_gpt
 import train_resnet
+from hetu.job.flags import Parser
 from hetu.launch import command_line
 from hetu.sample import prepare, vocabulary
 
@@ -45,6 +49,33 @@ class Suggestions(unittest.TestCase):
             with self.assertRaises(command_line.UsageError) as caught:
                 command_line.Options([flag])
             self.assertEqual(str(caught.exception), f"{message} heturun --help lists the flags")
+
+
+class Config(unittest.TestCase):
+    def test_a_type_function_may_refuse_a_value_of_a_file(self):
+        """The line has the message of ArgumentTypeError. For TypeError and ValueError, it names the type."""
+        def even(text):
+            if text == "none":
+                raise TypeError("not a text")
+            if int(text) % 2:
+                raise argparse.ArgumentTypeError(f"{text} is odd; give an even number")
+            return int(text)
+
+        parser = Parser()
+        parser.add_argument("--size", type=even)
+        parser.add_argument("--half", type=functools.partial(even))
+        parser.add_config()
+        with tempfile.TemporaryDirectory() as folder:
+            file = f"{folder}/flags.yml"
+            for line, says in (("size: 3", "flags.yml:1: size: 3 is odd; give an even number"),
+                               ("size: none", "flags.yml:1: size: none is not a valid even"),
+                               ("size: x", "flags.yml:1: size: x is not a valid even"),
+                               ("half: x", "flags.yml:1: half: x is not a valid functools.partial")):
+                with open(file, "w") as out:
+                    out.write(line + "\n")
+                with self.assertRaises(ValueError) as caught:
+                    parser.parse_args(["--config", file])
+                self.assertIn(says, str(caught.exception))
 
 
 class Groups(unittest.TestCase):

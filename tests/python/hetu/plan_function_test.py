@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import pty
 import shutil
 import subprocess
 import tempfile
@@ -32,6 +33,11 @@ def broken(stages, micro_batches):
 def wrong(stages, micro_batches):
     return [["0F0", "nonsense"]] * stages
 
+def slow(stages, micro_batches):
+    import time
+    time.sleep(4)
+    return plain(stages, micro_batches)
+
 number = 3
 '''
 FOLDER = pathlib.Path(tempfile.mkdtemp())
@@ -51,6 +57,24 @@ def hetu(*words, **environment):
 
 
 class Commands(unittest.TestCase):
+    def test_a_slow_command_shows_its_time_on_a_terminal(self):
+        """The line is removed before the result is printed."""
+        started = []
+        for command in ("schedule", "verify", "simulate"):
+            terminal, end = pty.openpty()
+            words = [shutil.which("hetu"), command, "own:slow", *SIZES]
+            started.append((command, terminal, subprocess.Popen(words, cwd=FOLDER, stdout=subprocess.PIPE, stderr=end,
+                                                                text=True)))
+            os.close(end)
+        for command, terminal, process in started:
+            out, _ = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0)
+            self.assertIn("own:slow" if command == "verify" else "0F0", out)
+            with open(terminal, "rb", closefd=True) as file:
+                said = file.read1(1 << 16).decode()
+            self.assertRegex(said, rf"^(printed by the function\r\n)?\rhetu {command}: 0:0\d")
+            self.assertRegex(said, r"\r +\r$")
+
     def test_results_are_those_of_the_same_rows_in_a_file(self):
         (FOLDER / "own.csv").write_text("0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1F0,1F1,1F2,1F3,1B0,1B1,1B2,1B3\n")
         for words in (["schedule"], ["schedule", "--lowered", "--format", "csv"], ["verify", "--send-slots", "2"],

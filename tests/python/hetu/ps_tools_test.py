@@ -125,7 +125,8 @@ class Serve(Case):
         self.serve(more=("--memory", "8MiB"))
         with ht.ps.connect(self.keys, worker=3) as client:
             small = client.open("small", np.zeros(1000, np.float32))
-            wants = r'parameter server 0 holds \d+ of at most 8388608 bytes, and worker 4 needs \d+ more for table "large"'
+            wants = (r'parameter server 0 holds [\d.]+ MiB \(\d+ bytes\) of at most 8.0 MiB \(8388608 bytes\), and worker 4 '
+                     r'needs [\d.]+ MiB \(\d+ bytes\) more for table "large"')
             with self.assertRaisesRegex(OSError, wants), ht.ps.connect(self.keys, worker=4) as other:
                 other.open("large", np.zeros(5_000_000, np.float32))
             small.push(np.ones(1000, np.float32))
@@ -179,7 +180,8 @@ class Serve(Case):
             self.refused("serve", "--listen", at, "--keys", self.keys, status=5, says=f"cannot listen at {at}: it is in use")
         good = ("--listen", "tcp://127.0.0.1:*", "--keys", self.keys)
         for more, says in {
-            ("--listen", "localhost:1"): "hetu ps: an endpoint must be tcp://ADDRESS:PORT or ipc://PATH, got 'localhost:1'",
+            ("--listen", "localhost:1"): "hetu ps serve: an endpoint must be tcp://ADDRESS:PORT or ipc://PATH, got "
+                                         "'localhost:1'",
             ("--listen", "tcp://localhost:1"): "'localhost' of tcp://localhost:1 is not an IPv4 address",
             ("--listen", "tcp://127.0.0.1:70000"): "70000",
             ("--listen", "ipc://" + "x" * 200): "must have 1 to 107 bytes, got 200",

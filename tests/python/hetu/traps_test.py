@@ -338,7 +338,7 @@ class Traps(unittest.TestCase):
     def test_a_script_ends_in_its_line(self):
         found = self.script("with ht.one_line_errors('mine.py'):",
                             "    data = ht.data.Arrays(x=np.ones(3), y=np.ones(2), batch_size=1)")
-        self.assertEqual(found, (2, "mine.py: mine.py:4: Arrays: all fields must have the same length, got x of 3 rows, "
+        self.assertEqual(found, (2, "mine.py:4: Arrays: all fields must have the same length, got x of 3 rows, "
                                     "y of 2 rows\n"))
 
     def test_a_traceback_ends_in_the_script(self):

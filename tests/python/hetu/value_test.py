@@ -370,7 +370,7 @@ class Traps(unittest.TestCase):
                               "with ht.one_line_errors('mine.py'):\n    model()\n")
             done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertTrue(re.fullmatch(r"mine\.py: mine\.py:4: add: the operand beside Value\(float32\[-1, 3\]\) must be "
+        self.assertTrue(re.fullmatch(r"mine\.py:4: add: the operand beside Value\(float32\[-1, 3\]\) must be "
                                      r"a Value or a number, got a list\n",
                                      done.stderr), done.stderr)
 

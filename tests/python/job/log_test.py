@@ -1,11 +1,14 @@
 """--log of a resumed run contains every step once, for any file that the previous run left."""
+import csv
 import json
+import math
 import os
 import pathlib
 import random
 import tempfile
 import unittest
 
+from hetu.job.hooks import Epoch
 from hetu.job.records import Records
 from hetu.job.step import Step
 
@@ -62,6 +65,29 @@ class Log(unittest.TestCase):
         self.write(range(5), append=False)
         self.write(range(2), append=False)
         self.assertEqual(self.steps(), [0, 1])
+
+    def test_numbers_that_json_lacks(self):
+        """A diverged loss is null in JSON lines and an empty field in CSV. JSON has no NaN and no infinity."""
+        diverged = Step(0, {"loss": math.nan, "lm": math.inf, "ns": 2.0}, -math.inf, 0.1, 0.1, 8)
+        records = Records(str(self.path), False)
+        records.write(diverged)
+        records.close()
+        found = json.loads(self.path.read_text(), parse_constant=self.fail)
+        self.assertEqual((found["loss"], found["lm"], found["ns"], found["gradient_norm"]), (None, None, 2.0, None))
+        table = self.path.with_suffix(".csv")
+        records = Records(str(table), False)
+        records.write(diverged)
+        records.close()
+        row = next(csv.DictReader(table.read_text().splitlines()))
+        self.assertEqual((row["loss"], row["lm"], row["ns"], row["gradient_norm"]), ("", "", "2.0", ""))
+
+    def test_an_epoch_without_steps_has_means_of_nan(self):
+        """This includes a pass over an evaluation set that has no whole batch."""
+        epoch = Epoch(0)
+        for value in (epoch.mean("loss"), epoch.share("hits"), epoch.learning_rate):
+            self.assertTrue(math.isnan(value))
+        self.assertEqual(epoch.samples, 0)
+        self.assertEqual(Epoch(0, [step_of(0), step_of(1)]).mean("loss"), 1.0)
 
 
 if __name__ == "__main__":

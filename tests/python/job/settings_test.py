@@ -96,8 +96,8 @@ class Words(unittest.TestCase):
                 _hetu.group_constants(text)
 
     def test_options_without_what_they_belong_to(self):
-        for words, says in ((["--no-overlap"], "--no-overlap belongs to --preduce or --adpsgd"),
-                            (["--pair-above", "4"], "--pair-above belongs to --preduce or --adpsgd"),
+        for words, says in ((["--no-overlap"], "--no-overlap belongs to --preduce, --adpsgd and --adpsgd lockstep"),
+                            (["--pair-above", "4"], "--pair-above belongs to --preduce, --adpsgd and --adpsgd lockstep"),
                             (["--adpsgd", "--sync-period", "5"], "--sync-period belongs to --preduce: AD-PSGD")):
             parser = training.Parser()
             averaging.add_options(parser)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import hetu as ht
+from hetu.sample import criteo
 from images_test import make
 
 
@@ -40,6 +41,11 @@ class Clicks(unittest.TestCase):
         self.assertEqual(rows["ids"].shape, (2000, 26))
         self.assertTrue((rows["ids"] // 50 == np.arange(26)).all())
         self.assertTrue((rows["dense"] >= 0).all())
+
+    def test_progress_counts_the_training_days(self):
+        told = []
+        criteo.make_clicks(self.root / "a", criteo.Options(30, 100, 3), lambda done, days: told.append((done, days)))
+        self.assertEqual(told, [(1, 3), (2, 3), (3, 3)])
 
     def test_the_seed_fixes_every_byte(self):
         for name, seed in (("a", 3), ("b", 3), ("c", 4)):

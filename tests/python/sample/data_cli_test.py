@@ -59,8 +59,9 @@ class Data(unittest.TestCase):
         for arguments, words in (
             (["data"], "\n  data check       reads"),
             (["data", "chekc"], "unknown 'data chekc'"),
-            (["data", "check"], "one folder"),
-            (["data", "check", "/nowhere"], "/nowhere: no such file or folder"),
+            (["data", "chekc"], "hetu data: unknown"),
+            (["data", "check"], "hetu data check: expected one folder"),
+            (["data", "check", "/nowhere"], "hetu data check: /nowhere: no such file or folder"),
             (["data", "check", str(self.folder / "vocab.txt")], "400 sentences in 1 document"),
             (["data", "check", str(self.folder / "wikicorpus_en_training_0.hdf5")], "give the folder of the shards"),
             (["data", "sample", str(self.folder)], "is not an empty folder"),

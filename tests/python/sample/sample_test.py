@@ -48,7 +48,8 @@ class Sample(unittest.TestCase):
         cls.addClassCleanup(once.stop)
         cls.root = Path(cls.temporary.name)
         cls.folder = cls.root / "sample"
-        cls.line = bert.make_sample(cls.folder, OPTIONS)
+        cls.told = []
+        cls.line = bert.make_sample(cls.folder, OPTIONS, lambda done, shards: cls.told.append((done, shards)))
         cls.rows = read(cls.folder, "training")
         cls.vocabulary = (cls.folder / "vocab.txt").read_text().splitlines()
 
@@ -66,6 +67,9 @@ class Sample(unittest.TestCase):
                     self.assertEqual(file[column].dtype, dtype, column)
                     self.assertEqual(file[column].shape, (rows, width) if width else (rows,), column)
                     self.assertEqual(file[column].compression, "gzip", column)
+
+    def test_progress_counts_the_training_shards(self):
+        self.assertEqual(self.told, [(1, 3), (2, 3), (3, 3)])
 
     def test_the_vocabulary_is_wordpiece_of_the_size_asked_for(self):
         self.assertEqual(self.vocabulary[:5], ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
@@ -98,6 +102,10 @@ class Sample(unittest.TestCase):
         # es 9, est 9 (its e-s pair), then lo 7, low 7, and so on down to 2.
         self.assertEqual(made[5 + len(alphabet) :][:4], ["##es", "##est", "##ow", "low"])
         self.assertEqual(made[-1], "lower")
+        told = []
+        self.assertEqual(prose.train_vocabulary(counts, 100, progress=lambda done, size: told.append((done, size))), made)
+        first = 5 + len(alphabet)
+        self.assertEqual(told, [(done, 100) for done in range(first + 1, len(made) + 1)])
 
     def test_rows_are_two_segments_between_their_marks(self):
         for ids, used, segments in zip(

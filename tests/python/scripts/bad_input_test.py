@@ -112,7 +112,8 @@ class Options(TrainCase):
             (("--pipeline", "gems", "--micro-batches", 1), "gems takes an even M >= 2 micro-batches, got M = 1"),
             (("--devices", "pipe_2_2"), r"pipe_2_2.*4.*2"),
             (("--devices", "nowhere"), "nowhere"),
-            (("--memory-limit", "100KiB"), r"worker 0 .* needs \d+ bytes, over the limit of 102400: weights"),
+            (("--memory-limit", "100KiB"), r"worker 0 .* needs \d+\.\d MiB \(\d+ bytes\), over the limit of 0\.1 MiB "
+                                           r"\(102400 bytes\): weights"),
         ]):
             with self.subTest(options=options):
                 refused = self.refused if WHOLE or number % 7 == 0 else self.refused_in_plan

@@ -80,7 +80,7 @@ class Served(CtrCase):
         self.assertEqual({(t["worker"], t["table"]) for t in tables},
                          {(0, "embedding.weight"), (0, "wide.categories.weight")})
         self.assertTrue(all(t["lookups"] > 100 and t["bytes"] == t["bytes_uncached"] for t in tables), tables)
-        self.refused((1, 2), *large, says="over the limit of 67108864")
+        self.refused((1, 2), *large, says="over the limit of 64.0 MiB")
 
     def test_bounds_cost_no_auc_and_save_traffic(self):
         """The output ends with the traffic that a cache saves. A bound of 0 changes no bit."""

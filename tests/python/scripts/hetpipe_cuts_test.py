@@ -60,7 +60,8 @@ class HetpipeCuts(TrainCase):
             (("--speed", "1,0.5,1"), "--speed: 3 numbers for 4 workers; give 1, 2 or 4"),
             (("--partition", "times"), "--partition times: the times of blocks are missing; give --costs FILE"),
             (("--speed", "1,0.5", "--memory-limit", "100KiB"),
-             r"no cut of 6 blocks into 2 stages keeps every worker of pipeline 0 within 102400 bytes; .* needs \d+ bytes"),
+             r"no cut of 6 blocks into 2 stages keeps every worker of pipeline 0 within 0\.1 MiB \(102400 bytes\); .* "
+             r"needs \d+\.\d MiB"),
         ):
             with self.subTest(options=options):
                 self.refused_in_plan((2, 2), *HETPIPE, *options, "--steps", 2, says=says)

@@ -122,13 +122,15 @@ class Methods(TrainCase):
         first = [word for name, value in ranked[0].items() if name not in ("method", "with_recompute")
                  for word in (f"--{name}", value)] + ["--with-recompute"] * ranked[0]["with_recompute"]
         error = self.run_job((1, 2), *options, "--pipeline", ranked[0]["method"], *first, "--memory-limit", 1).err
-        needs = max(map(int, re.findall(r"needs (\d+) bytes, over the limit of 1:", error)), default=0)
+        found = re.findall(r"needs [\d.]+ MiB \((\d+) bytes\), over the limit of 0.0 MiB \(1 bytes\):", error)
+        needs = max(map(int, found), default=0)
         self.assertGreater(needs, 0, error)
         done = self.train((1, 2), *options, "--pipeline", "choose", "--costs", trace, "--memory-limit", needs - 1)
         said = re.findall(r"pipeline choose: --pipeline (.*)", done.out)
         self.assertGreater(len(said), 1, done.out)
         for line in said[:-1]:
-            self.assertRegex(line, rf" needs \d+ bytes in a worker, over the limit of {needs - 1}; trying the next method$")
+            self.assertRegex(line, r" needs [\d.]+ MiB \(\d+ bytes\) in a worker, over the limit of [\d.]+ MiB "
+                             rf"\({needs - 1} bytes\); trying the next method$")
         # The best method among those whose predicted memory is below the limit.
         best = schedule.ranked(stages=2, micro_batches=[8], costs=str(trace), memory_limit=f"{(needs - 1) / 1024}KiB")[0]
         self.assertTrue(said[0].startswith(best["method"]), said)

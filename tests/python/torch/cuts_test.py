@@ -37,6 +37,21 @@ class Cuts(unittest.TestCase):
             held = {id(p): pieces.names[id(p)] for stage in cut for p in stage.parameters()}
             self.assertEqual(sorted(held.values()), [n for n in every if stages > 1 or n != "head.weight"])
 
+    def test_tied_parameters_must_be_equal(self):
+        """The message says whether shapes or values differ."""
+        from torch import nn
+
+        import hetu.torch
+
+        def refused(model, says):
+            with self.assertRaisesRegex(ValueError, says):
+                hetu.torch.Pipeline(model, nn.MSELoss(), "1f1b", 2, tied=[("0.weight", "2.weight")])
+
+        square = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+        refused(square, "'0.weight' and '2.weight' begin with different values; copy one into the other first")
+        refused(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4)),
+                r"'0.weight' has the shape \[8, 4\] and '2.weight' \[4, 8\]; only parameters of equal shape can be tied")
+
     def test_split_at_modules(self):
         """A model of any class is cut. Values that skip a cut are passed along, and names and results are the model's."""
         import torch

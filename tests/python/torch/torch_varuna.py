@@ -173,7 +173,8 @@ def refuse(wrapped, batch):
     told = [(lambda: wrapped(1), "has no forward"), (lambda: wrapped.eval().step(batch), "after eval"),
             (lambda: wrapped.train().step({**batch, "doubled": False}), "was True when"),
             (lambda: wrapped.step({"ids": batch["ids"]}), "get_batch_fn gave"),
-            (lambda: wrapped.step(batch_of(4, "cpu")), r"share is 10"),
+            (lambda: wrapped.step(batch_of(4, "cpu")), "the tensors of the batch have 4 samples, but this "),
+            (lambda: wrapped.step(batch_of(4, "cpu")), " is 10; pass 10 samples in every tensor"),
             (lambda: wrapped.to("cuda:0"), "computes on cpu")]
     for call, text in told:
         try:

@@ -66,7 +66,8 @@ class AutoConfig:
         self.choices = [choice for stages in self._numbers_of_stages() if (choice := self._of(stages)) is not None]
         if not self.choices:
             raise ValueError(f"no number of stages fits: {len(self.pieces)} pieces on {num_gpus} GPUs of "
-                             f"{gpu_memory_capacity} bytes, for sizes {self._sizes()}")
+                             f"{gpu_memory_capacity} bytes, for micro-batches of "
+                             f"{', '.join(map(str, self._sizes())) or 'no size that every piece was profiled for'}")
 
     def get_min(self) -> Choice:
         """Returns the fastest choice."""

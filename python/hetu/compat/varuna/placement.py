@@ -18,7 +18,8 @@ def ranks_of(stage_to_rank_map: str) -> list[list[int]]:
                          f"same number, one rank per replica")
     found = sorted(rank for ranks in stages for rank in ranks)
     if found != list(range(len(found))):
-        raise ValueError(f"{where}: names ranks {found}; each of 0 to {len(found) - 1} must occur exactly once")
+        raise ValueError(f"{where}: names the ranks {', '.join(map(str, found))}; each of 0 to {len(found) - 1} must occur "
+                         "exactly once")
     return stages
 
 

@@ -143,7 +143,8 @@ class Varuna:
         cut."""
         inputs = as_tensors(dict(inputs), "the batch")
         if set(inputs) != {*self.names, *self.fixed}:
-            raise ValueError(f"the batch has {sorted(inputs)}, but get_batch_fn gave {sorted([*self.names, *self.fixed])}")
+            raise ValueError(f"the batch has {', '.join(sorted(inputs)) or 'no values'}, but get_batch_fn gave "
+                             f"{', '.join(sorted([*self.names, *self.fixed]))}; pass a batch with the same names")
         for name, value in self.fixed.items():
             if isinstance(inputs[name], torch.Tensor) or inputs[name] != value:
                 raise ValueError(f"'{name}' of the batch is {inputs[name]!r}, but was {value!r} when the model was cut; a "
@@ -151,7 +152,10 @@ class Varuna:
         tensors = {name: inputs[name] for name in self.names}
         lengths = {len(t) for t in tensors.values() if t.dim() > 0} - {1}
         if lengths - {rows} or (rows > 1 and not lengths):
-            raise ValueError(f"the tensors of the batch have {sorted(lengths) or 1} samples; this replica's share is {rows}")
+            found = " and ".join(map(str, sorted(lengths))) or "1"
+            raise ValueError(f"the tensors of the batch have {found} samples, but this "
+                             f"replica's share of batch_size {rows * self.replicas} is {rows}; pass {rows} samples in every "
+                             f"tensor")
         return tensors
 
     # ---- parameters, modes, status ----
