@@ -10,7 +10,7 @@ import selectors
 import signal
 import time
 
-from hetu.launch import folders, frames, guard, last_words, output, processes
+from hetu.launch import elastic_trainings, folders, frames, guard, last_words, output, processes
 from hetu.launch.links import Events as LinkEvents
 from hetu.launch.links import Links
 from hetu.launch.part import COMM, FORCE_ALL_S, FORCE_LOST_S, TIMEOUT, Part, Worker, signal_name, status_of
@@ -247,6 +247,8 @@ class Job:
             self._links.signal(signal.SIGUSR1, [worker])
 
     def _take_progress(self, worker, record):
+        if "elastic" in record:
+            self._note(record["elastic"])
         worker.training = record.get("training", worker.training)
         worker.mpi = record.get("mpi", worker.mpi)
         if worker.part.lost_at is not None:
@@ -260,6 +262,12 @@ class Job:
         elif record.get("closed"):
             self._display.close()
             self._reporter = None
+
+    def _note(self, note):
+        """Writes a worker's note for heturun --elastic, which has started this heturun for one round."""
+        if path := os.environ.get(elastic_trainings.NOTES):
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(note) + "\n")
 
     # -- stopped processes -----------------------------------------------------------------------------------------------
 

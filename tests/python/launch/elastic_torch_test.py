@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""heturun --elastic with a script of hetu.torch: workers that die, machines that come and go, with the
+bits of an undisturbed training; and scripts that don't take part.
+
+Skipped where PyTorch is not installed (`./run torch`)."""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import unittest
+from importlib.util import find_spec
+
+from elastic_case import ElasticCase
+from train_cases import HETURUN, MANY_S
+
+WORKER = pathlib.Path(__file__).resolve().parent / "torch_rounds.py"
+STEPS = 200
+
+
+@unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
+class TorchRounds(ElasticCase):
+    """A model of six pieces with dropout and sharded optimizer states. The undisturbed training is a job of 4 workers
+    without --elastic."""
+
+    SCRIPT = WORKER.name
+    ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        subprocess.run([*HETURUN, "-w", "4", *cls.command("plain", "plain")], check=True, capture_output=True,
+                       timeout=MANY_S, env={**os.environ, **cls.ENVIRONMENT})
+
+    FLAGS = ("--layout", "2x2x4")
+
+    @classmethod
+    def command(cls, name, *words):
+        (cls.folder / name).mkdir(exist_ok=True)
+        return [sys.executable, str(WORKER), str(cls.folder / name), str(STEPS), *words]
+
+    def start(self, name, *flags):
+        return super().start(name, *self.FLAGS, *flags)
+
+    def await_step(self, process, name, step):
+        """Waits until worker 0 has taken a step."""
+        self.await_text(process, self.folder / name / "losses-0", re.compile(rf"^{step} ", re.M))
+
+    def losses(self, name):
+        """Returns the loss of each step. Steps that were trained again must have had the same loss."""
+        found = {}
+        for line in (self.folder / name / "losses-0").read_text().splitlines():
+            step, loss = line.split()
+            self.assertEqual(found.setdefault(int(step), loss), loss, f"step {step} of {name}")
+        return found
+
+    def same(self, name):
+        """Checks weights, optimizer states and all losses against the undisturbed training."""
+        self.same_checkpoints(self.folder / "plain" / "checkpoint", self.folder / name / "checkpoint")
+        self.assertEqual(sorted(self.losses(name)), list(range(STEPS)))
+        self.assertEqual(self.losses("plain"), self.losses(name))
+
+    def test_goes_on_while_workers_die_and_machines_change(self):
+        machines = self.folder / "machines"
+        machines.write_text("localhost 4\n")
+        process = self.start("list", "--machines", str(machines))
+        self.await_step(process, "list", 30)
+        self.signal_worker(2, signal.SIGKILL)
+        self.await_line(process, "round 2: ")
+        for number, (step, workers) in enumerate(((50, 3), (100, 4)), 3):
+            self.await_step(process, "list", step)
+            machines.write_text(f"localhost {workers}\n")
+            self.await_line(process, f"round {number}: ")
+        lines = self.finish(process)
+        rounds = [line.partition(": ")[2] for line in lines if line.startswith("round ")]
+        self.assertEqual(rounds, ["2 pipelines x 2 stages on localhost 4"] * 2
+                         + ["1 pipeline x 2 stages on localhost 2; 1 worker idle", "2 pipelines x 2 stages on localhost 4"])
+        self.assertEqual(sum("continues from its newest checkpoint" in line for line in lines), 1, lines)
+        self.same("list")
+
+    def test_refuses_scripts_that_do_not_take_part(self):
+        for wrong, says in (("micro_batches", "trains 6 micro-batches per step, and heturun --layout defines 8"),
+                            ("first_pieces", "first_pieces= fixes it"), ("whole_batches", "pass whole_batches=True"),
+                            ("loop", "needs the loop `for step in hetu.torch.loop")):
+            done = subprocess.run([*HETURUN, "--elastic", "--layout", "1x1x8", "-w", "1", *self.command("wrong", wrong)],
+                                  capture_output=True, text=True, timeout=MANY_S, check=False)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(says, done.stderr)
+            self.assertIn("another round would fail in the same way", done.stderr)
+            self.assertEqual(done.stderr.count("round 1: "), 1, done.stderr)
+            self.assertNotIn("round 2: ", done.stderr)
+
+    def test_an_interrupted_training_continues(self):
+        """SIGUSR1 ends the job after a save. The next job finishes it."""
+        process = self.start("asked", "-w", "2")
+        self.await_step(process, "asked", 10)
+        process.send_signal(signal.SIGUSR1)
+        self.finish(process)
+        self.assertRegex(self.errors.read_text(), rf"stopped as asked after \d+ of {STEPS} steps; saved in ")
+        process = self.start("asked", "-w", "4")
+        self.finish(process)
+        self.assertRegex(self.errors.read_text(), rf"continues from step \d+ of {STEPS} in ")
+        self.same("asked")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
