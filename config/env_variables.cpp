@@ -241,6 +241,10 @@ std::vector<Variable> launcher_variables() {
         "Layout of this round of heturun --elastic --layout, as pipelines x stages x micro-batches "
         "of each pipeline, such as 2x2x4."},
        nullptr},
+      {{"HETU_HANG_LIMIT", "", "heturun",
+        "Seconds of heturun --hang-limit. If it is set, each worker reports its position once a "
+        "second."},
+       nullptr},
       {{"HETU_ROUND", "", "heturun",
         "File in which a round of heturun --elastic notes what its workers report. Workers don't "
         "receive it."},

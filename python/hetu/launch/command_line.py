@@ -41,6 +41,9 @@ in it). Standard input of workers is empty. heturun's own messages go to standar
                         scripts with hetu.torch.loop(), with --layout
       --layout PxSxM    with --elastic: pipelines, stages, and micro-batches of each pipeline, for a hetu.torch script
       --machines FILE   with --elastic: the hosts, a line HOST or HOST WORKERS each; it may change at any time
+      --hang-limit S    ends a training that makes no progress for S seconds plus ten times the slowest of its last
+                        steps, and names the worker that the others wait for; 0: never (default: 120 with --elastic,
+                        else 0)
       --output HOW      standard output of workers: tagged, with the worker before every line ([1], or [1@w0] on several
                         hosts, for worker@host); raw, unchanged. Default: raw if only one worker writes (a job of one
                         worker, hetu rehearse), else tagged. Lines of standard error are always tagged
@@ -71,12 +74,13 @@ class Options:
         self.server_log, self.restart = "", True
         self.shrink, self.pipelines = False, None
         self.elastic, self.machines, self.layout = False, None, None
+        self.hang_limit_s = None
         self.output = None
         try:
             flags, self.command = getopt.getopt(
                 argv, "c:w:s:i:vh", ["config=", "workers=", "servers=", "identify=", "interface=", "on-failure=",
                                      "pipelines=", "output=", "server-log=", "no-server-restart", "elastic", "machines=",
-                                     "layout=", "verbose", "version", "help"])
+                                     "layout=", "hang-limit=", "verbose", "version", "help"])
         except getopt.GetoptError as error:
             import difflib  # imported late, because it is rarely needed
 
@@ -111,6 +115,8 @@ class Options:
             self.elastic = True
         elif flag == "--machines":
             self.machines = os.path.abspath(value)
+        elif flag == "--hang-limit":
+            self.hang_limit_s = float(count(flag, value))
         elif flag == "--layout":
             self.layout = value
         elif flag == "--output":
@@ -279,6 +285,8 @@ def run(options, say):
             say(f"cannot start '{options.command[0]}': not found, or not executable")
             return 127
     environment = worker_environment(os.environ, used, options.command, settings["threads"])
+    if options.hang_limit_s:
+        environment["HETU_HANG_LIMIT"] = f"{options.hang_limit_s:g}"
     places, own = place_servers(nodes, local)
     interface, addresses = None, []
     if not local or any(places):
@@ -299,7 +307,7 @@ def run(options, say):
     shared = limits.shared_folder(folders.short_place(), here) if local else None
     job = supervise.Job(workers, [] if local else addresses, settings["timeout_s"],
                         progress.Display(output.StandardError()), say, len(parts),
-                        servers)
+                        servers, options.hang_limit_s or 0.0)
     try:
         shm = job.make_directory(shared) if local else None
         commands = []
@@ -350,7 +358,7 @@ def main(argv=None):
 
             machines = elastic.Machines(options.machines, options.workers, options.key, say)
             training = elastic_trainings.training_of(options.layout, options.command)
-            return elastic.Elastic(machines, options.of_rounds(), training, say).run()
+            return elastic.Elastic(machines, options.of_rounds(), training, options.hang_limit_s, say).run()
         return run(options, say)
     except BrokenPipeError:  # the reader of --help has closed the pipe
         return 128 + signal.SIGPIPE

@@ -17,6 +17,8 @@ from hetu.launch.elastic_trainings import NOTES, Notes
 
 POLL_S = 0.5  # between two looks at the list of machines
 MOST_VAIN = 3  # failed rounds in a row without a new checkpoint, after which the job ends
+HANG_LIMIT_S = 120.0  # --hang-limit of an elastic job
+MOST_LIMIT_S = 9999.0  # the most that --hang-limit takes
 WAIT_NOTE_S = 60.0  # between two lines that say that the job waits for machines
 # Statuses of a round that another round would repeat: wrong input (hetu.process.errors), and a command that can't be started
 # (126, 127).
@@ -95,8 +97,10 @@ class Machines:
 class Elastic:
     """One elastic job. `flags`: heturun's flags for every round. `training`: from elastic_trainings.training_of()."""
 
-    def __init__(self, machines, flags, training, say):
+    def __init__(self, machines, flags, training, hang_limit_s, say):
         self.machines, self.own_flags, self.training, self.say = machines, flags, training, say
+        self.hang_limit_s = HANG_LIMIT_S if hang_limit_s is None else hang_limit_s
+        self.patience = 1.0  # factor of the limit; it grows while rounds hang without a new checkpoint
         self.first = training.first
         self.process = None
         self.asked = None  # the signal that ends the job
@@ -123,6 +127,7 @@ class Elastic:
                 vain = 0
                 continue
             vain = 0 if notes.saved or self.training.newest_checkpoint() != before else vain + 1
+            self.patience = 1.0 if not vain else self.patience * (2.0 if notes.hangs else 1.0)
             if vain == MOST_VAIN:
                 self.say(f"{vain} rounds in a row ended with no new checkpoint; the job ends with status {status}")
                 return status
@@ -198,7 +203,8 @@ class Elastic:
                     f"  - host: {host}\n    servers: 0\n    workers: {count}\n    chief: {str(not i).lower()}\n"
                     for i, (host, count) in enumerate(used.items())))
             place = ["-c", file]
-        return [sys.executable, os.path.abspath(sys.argv[0]), *place, *self.own_flags,
+        limit = ["--hang-limit", f"{min(MOST_LIMIT_S, self.hang_limit_s * self.patience):.0f}"]
+        return [sys.executable, os.path.abspath(sys.argv[0]), *place, *self.own_flags, *limit,
                 *self.training.command(layout, self.rounds == 1)]
 
 

@@ -16,11 +16,12 @@ class Notes:
 
     joined: the workers train in a loop that saves and continues.
     saved: they have saved a checkpoint.
+    hangs: they made no progress.
     refused: the reason why every round would fail, or "".
     """
 
     def __init__(self, path):
-        self.joined, self.saved, self.refused = False, False, ""
+        self.joined, self.saved, self.hangs, self.refused = False, False, False, ""
         try:
             with open(path, encoding="utf-8") as file:
                 lines = file.read().splitlines()
@@ -30,6 +31,7 @@ class Notes:
             note = json.loads(line)
             self.joined = self.joined or "joined" in note
             self.saved = self.saved or "saved" in note
+            self.hangs = self.hangs or "hangs" in note
             self.refused = self.refused or str(note.get("refused", ""))
 
 

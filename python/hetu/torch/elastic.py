@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hetu import _hetu, schedule
-from hetu.process import rounds, stop
+from hetu.process import rounds, stop, watch
 from hetu.process.rounds import Layout, refuse
 from hetu.torch.optimizer_states import Optimizers
 
@@ -97,7 +97,7 @@ def loop(pipe: Any, optimizer: Optimizers, *, steps: int, checkpoint: str | os.P
     own.joined = True
     own.note(joined=True)
     try:
-        with stop.training(folder):
+        with stop.training(folder), watch.training():
             while pipe.steps < steps * calls:
                 before = pipe.steps
                 yield before // calls

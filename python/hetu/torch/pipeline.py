@@ -18,7 +18,7 @@ from torch import nn
 
 from hetu import _hetu
 from hetu import schedule as plans
-from hetu.process import leave, rounds, stop
+from hetu.process import leave, rounds, stop, watch
 from hetu.torch import agreement, loading, losses, saving
 from hetu.torch import rows as table_rows
 from hetu.torch import ties as sharing
@@ -232,7 +232,8 @@ class Pipeline(ModuleLike):
             self.averages.begin_step(scaler)
         scale = self._scale_of(scaler) * factor
         kept = Outputs() if return_outputs else None
-        loss, outputs = self._run(inputs, target, training=True, scale=scale, accumulate=accumulate, kept=kept)
+        with watch.step(lambda: self.steps):
+            loss, outputs = self._run(inputs, target, training=True, scale=scale, accumulate=accumulate, kept=kept)
         if self.averages:
             self.averages.end_step()
         return (loss, outputs) if return_outputs else loss
@@ -278,7 +279,7 @@ class Pipeline(ModuleLike):
         """
         self.state.check_one("evaluate")
         kept = Outputs() if metrics or return_outputs else None
-        with self.modes.evaluating():
+        with self.modes.evaluating(), watch.during("evaluates"):
             loss, outputs = self._run(inputs, target, training=False, kept=kept)
         if kept is None:
             return loss
@@ -292,7 +293,7 @@ class Pipeline(ModuleLike):
         """Returns the model's outputs for this pipeline's samples, on every worker. All modules are in eval(), and no
         gradients and no loss are computed."""
         self.state.check_one("predict")
-        with self.modes.evaluating():
+        with self.modes.evaluating(), watch.during("evaluates"):
             return self._run(inputs, None, training=False, kept=Outputs(), is_prediction=True)[1]
 
     def _run(self, inputs: Any, target: Any, training: bool, scale: float = 1.0, accumulate: bool = False,
@@ -446,7 +447,8 @@ class Pipeline(ModuleLike):
         Throws ValueError for a state that a checkpoint can't hold, and OSError if the folder can't be written or another
         job saves there. Nothing is changed in these cases.
         """
-        saving.save(self.state, folder, optimizer, more)
+        with watch.during("saves"):
+            saving.save(self.state, folder, optimizer, more)
 
     def load(self, folder: str | os.PathLike[str], optimizer: Optimizers = None, *, strict: bool = True,
              **more: Any) -> list[str]:
@@ -458,7 +460,8 @@ class Pipeline(ModuleLike):
         Throws OSError on all workers, before anything is changed, if there is no complete checkpoint, if it is damaged, or
         if it does not fit.
         """
-        return loading.load(self.state, folder, optimizer, strict, more)
+        with watch.during("saves"):
+            return loading.load(self.state, folder, optimizer, strict, more)
 
     # ---- execution ----
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""heturun --elastic with a script of hetu.torch: workers that die, machines that come and go, with the
+"""heturun --elastic with a script of hetu.torch: workers that die, are stopped or block, machines that come and go, with the
 bits of an undisturbed training; and scripts that don't take part.
 
 Skipped where PyTorch is not installed (`./run torch`)."""
@@ -17,6 +17,7 @@ from train_cases import HETURUN, MANY_S
 
 WORKER = pathlib.Path(__file__).resolve().parent / "torch_rounds.py"
 STEPS = 200
+LIMIT_S = 8  # --hang-limit
 
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
@@ -33,7 +34,7 @@ class TorchRounds(ElasticCase):
         subprocess.run([*HETURUN, "-w", "4", *cls.command("plain", "plain")], check=True, capture_output=True,
                        timeout=MANY_S, env={**os.environ, **cls.ENVIRONMENT})
 
-    FLAGS = ("--layout", "2x2x4")
+    FLAGS = ("--layout", "2x2x4", "--hang-limit", str(LIMIT_S))
 
     @classmethod
     def command(cls, name, *words):
@@ -78,6 +79,31 @@ class TorchRounds(ElasticCase):
                          + ["1 pipeline x 2 stages on localhost 2; 1 worker idle", "2 pipelines x 2 stages on localhost 4"])
         self.assertEqual(sum("continues from its newest checkpoint" in line for line in lines), 1, lines)
         self.same("list")
+
+    def test_goes_on_without_a_blocked_and_a_stopped_worker(self):
+        """A function of the script blocks in one worker, later a signal stops one, and the end of the training has an
+        evaluation that takes longer than the limit."""
+        process = self.start("hangs", "-w", "4")
+        self.await_step(process, "hangs", 30)
+        (self.folder / "hangs" / "block").touch()
+        self.await_line(process, "round 2: ")
+        blamed = [line for line in self.said() if "makes no progress" in line]
+        self.assertEqual(len(blamed), 2, blamed)  # at half of the limit, and at the limit
+        for line in blamed:
+            self.assertRegex(line, r"^worker [13] \(.*, pid \d+\) makes no progress: it has been in step \d+, at 1F\d "
+                                   r"\(stage 1, micro-batch \d, step \d+\) for \d+ s, and the others wait for it; "
+                                   r"the slowest of the last steps took [0-9.e-]+ s")
+        self.assertRegex(blamed[0], rf"; it is ended after [0-9.]+ s \(--hang-limit {LIMIT_S}\)$")
+        self.await_step(process, "hangs", 80)
+        self.signal_worker(1, signal.SIGSTOP)
+        self.await_line(process, "round 3: ")
+        self.assertTrue(any(re.match(r"worker 1 \(.*\) (is stopped|makes no progress)", line) for line in self.said()),
+                        self.said())
+        (self.folder / "hangs" / "evaluate").touch()
+        lines = self.finish(process)
+        self.assertTrue((self.folder / "hangs" / "evaluate done").exists())
+        self.assertEqual(sum(line.startswith("round ") for line in lines), 3, lines)
+        self.same("hangs")
 
     def test_refuses_scripts_that_do_not_take_part(self):
         for wrong, says in (("micro_batches", "trains 6 micro-batches per step, and heturun --layout defines 8"),
