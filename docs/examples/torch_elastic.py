@@ -2,6 +2,7 @@
 
     heturun --elastic --layout 2x2x4 -w 4 python3 docs/examples/torch_elastic.py FOLDER [STEPS]
 """
+import os
 import sys
 
 import torch
@@ -11,6 +12,7 @@ import hetu.torch
 
 
 def train(folder, steps):
+    os.makedirs(folder, exist_ok=True)
     torch.manual_seed(1)  # all workers make the same model
     layers = [nn.Sequential(nn.Linear(32, 32), nn.GELU(), nn.LayerNorm(32), nn.Dropout(0.1)) for _ in range(6)]
     model = nn.Sequential(*layers, nn.Linear(32, 4))

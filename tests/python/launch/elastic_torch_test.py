@@ -13,9 +13,10 @@ import unittest
 from importlib.util import find_spec
 
 from elastic_case import ElasticCase
-from train_cases import HETURUN, MANY_S
+from train_cases import HETURUN, MANY_S, ROOT
 
 WORKER = pathlib.Path(__file__).resolve().parent / "torch_rounds.py"
+EXAMPLE = ROOT / "docs" / "examples" / "torch_elastic.py"
 STEPS = 200
 LIMIT_S = 8  # --hang-limit
 
@@ -116,6 +117,14 @@ class TorchRounds(ElasticCase):
             self.assertIn("another round would fail in the same way", done.stderr)
             self.assertEqual(done.stderr.count("round 1: "), 1, done.stderr)
             self.assertNotIn("round 2: ", done.stderr)
+
+    def test_the_example_of_the_page(self):
+        run = self.folder / "example"
+        done = subprocess.run([*HETURUN, "--elastic", "--layout", "2x2x4", "-w", "2", sys.executable, str(EXAMPLE), str(run),
+                               "30"], capture_output=True, text=True, timeout=MANY_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"^\[0\] after 30 steps: \d\.\d+\n$")
+        self.assertEqual(len((run / "losses-0").read_text().splitlines()), 30)
 
     def test_an_interrupted_training_continues(self):
         """SIGUSR1 ends the job after a save. The next job finishes it."""
