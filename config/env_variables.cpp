@@ -237,6 +237,18 @@ std::vector<Variable> launcher_variables() {
        [](Env& e, const std::string& n, const std::string& v) {
          e.progress_fd = parse_int(n, v, 0, kMostWorkers);
        }},
+      {{"HETU_ELASTIC", "", "heturun",
+        "Layout of this round of heturun --elastic --layout, as pipelines x stages x micro-batches "
+        "of each pipeline, such as 2x2x4."},
+       nullptr},
+      {{"HETU_HANG_LIMIT", "", "heturun",
+        "Seconds of heturun --hang-limit. If it is set, each worker reports its position once a "
+        "second."},
+       nullptr},
+      {{"HETU_ROUND", "", "heturun",
+        "File in which a round of heturun --elastic notes what its workers report. Workers don't "
+        "receive it."},
+       nullptr},
       {{"HETU_FIRST_WORKER", "0", "heturun",
         "Number of this pipeline's first worker, if each pipeline is a separate job of Open MPI."},
        [](Env& e, const std::string& n, const std::string& v) {

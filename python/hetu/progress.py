@@ -12,6 +12,8 @@ Records are JSON objects, one per line:
     {"training": "over"}             training has ended
     {"mpi": "starts"}                every worker, before Open MPI starts (net/transport/mpi.cpp)
     {"mpi": "runs"}                  every worker, once Open MPI runs
+    {"beat": {…}}                    with heturun --hang-limit, every worker, once a second (hetu/process/watch.py)
+    {"elastic": {…}}                 notes of a worker in a round of heturun --elastic (hetu/process/rounds.py)
     {"last_words": true}             before the line on standard error with which the worker ends
 """
 import collections

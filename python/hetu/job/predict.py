@@ -14,7 +14,7 @@ from hetu.job.row_comparison import RowComparison
 from hetu.job.step import Reported, Step, step_of
 from hetu.job.worker import Worker
 from hetu.place import check_takes, path_of
-from hetu.process import stop
+from hetu.process import stop, watch
 from hetu.rows import as_array
 
 if TYPE_CHECKING:
@@ -169,7 +169,8 @@ class Prediction:
         done = 0
         while batches is None or done < batches:
             asks = stops and worker.is_training and stop.asked()
-            computed = worker.compute(partial(self._validate, names, once, asks), loader)
+            with watch.during("evaluates"):
+                computed = worker.compute(partial(self._validate, names, once, asks), loader)
             if computed is None:
                 break
             result, seconds = computed

@@ -19,7 +19,7 @@ from hetu.job.job_spec import JobSpec
 from hetu.job.planning import Planner, text_of
 from hetu.job.thread_workers import layout_of_threads
 from hetu.job.worker import is_first_worker
-from hetu.process import leave
+from hetu.process import leave, rounds
 
 # Keywords that correspond to flags of the scripts, in addition to the Executor's own keywords.
 KEYWORDS = [field for name, field in tables.table("training").items() if name not in ("batch_size", "micro_batches")]
@@ -59,6 +59,7 @@ class JobSetup:
         self.graph, graph.taken = graph.builder.finish(), True
         fetches.add_common_values(self.graph)
         self.env = _hetu.env()
+        rounds.refuse_graphs()
         self.layout = self._layout()
         is_check = self.env["check"]
         asked = "auto" if self.options.get("device") is None else self.options["device"]

@@ -16,7 +16,7 @@ from hetu.job.step import Pace, Step, step_of
 from hetu.job.table_counters import TableCounters
 from hetu.job.worker import Worker
 from hetu.place import placed
-from hetu.process import stop
+from hetu.process import stop, watch
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ class TrainingRun:
             store = Checkpoints(saves.folder, worker, saves.keep, saves.resume) if saves.folder else None
         end, every = length.end(worker.step), saves.every if store else 0
         worker.job.record(trace is not None)
-        with store or contextlib.nullcontext(), stop.training(saves.folder), self._training(), hooks.of_run():
+        with (store or contextlib.nullcontext(), stop.training(saves.folder), watch.training(), self._training(),
+              hooks.of_run()):
             while worker.step < end and not worker.is_stopped:
                 if plateau := worker.spec.plateau:
                     worker.job.set_rate_factor(plateau.state["multiplier"])
@@ -73,7 +74,8 @@ class TrainingRun:
                 if worker.job.may_lose:
                     worker.divide_rows()
                 if store and (worker.is_stopped or (every and worker.step % every == 0) or worker.step >= end):
-                    store.save()
+                    with watch.during("saves"):
+                        store.save()
         self._report(saves.folder)
         if trace:
             worker.job.write_trace(trace)
@@ -103,8 +105,9 @@ class TrainingRun:
 
     def _step(self) -> Step | None:
         worker = self.worker
-        computed = worker.compute(lambda loader: worker.job.next(loader, worker.single, worker.loaders_of_all),
-                                  worker.loader)
+        with watch.step(lambda: int(worker.step)):
+            computed = worker.compute(lambda loader: worker.job.next(loader, worker.single, worker.loaders_of_all),
+                                      worker.loader)
         if computed is None:
             return None
         result, seconds = computed

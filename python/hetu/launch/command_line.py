@@ -37,8 +37,13 @@ in it). Standard input of workers is empty. heturun's own messages go to standar
       --pipelines N     number of pipelines, with --on-failure shrink (default: as given by --devices in the command)
       --elastic         go on with the machines that are left when a worker is lost, and with more or fewer machines
                         when --machines changes. For trainings by a method with a flush, with --checkpoint,
-                        --devices pipe_<pipelines>_<stages>, --batch-size and --micro-batches in the command
+                        --devices pipe_<pipelines>_<stages>, --batch-size and --micro-batches in the command, or for
+                        scripts with hetu.torch.loop(), with --layout
+      --layout PxSxM    with --elastic: pipelines, stages, and micro-batches of each pipeline, for a hetu.torch script
       --machines FILE   with --elastic: the hosts, a line HOST or HOST WORKERS each; it may change at any time
+      --hang-limit S    ends a training that makes no progress for S seconds plus ten times the slowest of its last
+                        steps, and names the worker that the others wait for; 0: never (default: 120 with --elastic,
+                        else 0)
       --output HOW      standard output of workers: tagged, with the worker before every line ([1], or [1@w0] on several
                         hosts, for worker@host); raw, unchanged. Default: raw if only one worker writes (a job of one
                         worker, hetu rehearse), else tagged. Lines of standard error are always tagged
@@ -68,13 +73,14 @@ class Options:
         self.workers, self.servers = None, None
         self.server_log, self.restart = "", True
         self.shrink, self.pipelines = False, None
-        self.elastic, self.machines = False, None
+        self.elastic, self.machines, self.layout = False, None, None
+        self.hang_limit_s = None
         self.output = None
         try:
             flags, self.command = getopt.getopt(
                 argv, "c:w:s:i:vh", ["config=", "workers=", "servers=", "identify=", "interface=", "on-failure=",
                                      "pipelines=", "output=", "server-log=", "no-server-restart", "elastic", "machines=",
-                                     "verbose", "version", "help"])
+                                     "layout=", "hang-limit=", "verbose", "version", "help"])
         except getopt.GetoptError as error:
             import difflib  # imported late, because it is rarely needed
 
@@ -109,6 +115,10 @@ class Options:
             self.elastic = True
         elif flag == "--machines":
             self.machines = os.path.abspath(value)
+        elif flag == "--hang-limit":
+            self.hang_limit_s = float(count(flag, value))
+        elif flag == "--layout":
+            self.layout = value
         elif flag == "--output":
             self.output = one_of(flag, value, "raw", "tagged")
         elif flag == "--pipelines":
@@ -125,6 +135,8 @@ class Options:
             raise UsageError("-w and -s can't be used with -c; the cluster file sets the numbers")
         if self.machines and not self.elastic:
             raise UsageError("--machines requires --elastic")
+        if self.layout and not self.elastic:
+            raise UsageError("--layout requires --elastic")
         if self.elastic:
             self._check_elastic()
         elif not self.config and not self.workers and (self.workers == 0 or self.allocation is None):
@@ -273,6 +285,8 @@ def run(options, say):
             say(f"cannot start '{options.command[0]}': not found, or not executable")
             return 127
     environment = worker_environment(os.environ, used, options.command, settings["threads"])
+    if options.hang_limit_s:
+        environment["HETU_HANG_LIMIT"] = f"{options.hang_limit_s:g}"
     places, own = place_servers(nodes, local)
     interface, addresses = None, []
     if not local or any(places):
@@ -293,7 +307,7 @@ def run(options, say):
     shared = limits.shared_folder(folders.short_place(), here) if local else None
     job = supervise.Job(workers, [] if local else addresses, settings["timeout_s"],
                         progress.Display(output.StandardError()), say, len(parts),
-                        servers)
+                        servers, options.hang_limit_s or 0.0)
     try:
         shm = job.make_directory(shared) if local else None
         commands = []
@@ -340,10 +354,11 @@ def main(argv=None):
         if "standard output" in closed:
             say("standard output is closed: what workers write there is dropped")
         if options.elastic:
-            from hetu.launch import elastic  # most jobs don't need it
+            from hetu.launch import elastic, elastic_trainings  # most jobs don't need them
 
             machines = elastic.Machines(options.machines, options.workers, options.key, say)
-            return elastic.Elastic(machines, options.of_rounds(), options.command, say).run()
+            training = elastic_trainings.training_of(options.layout, options.command)
+            return elastic.Elastic(machines, options.of_rounds(), training, options.hang_limit_s, say).run()
         return run(options, say)
     except BrokenPipeError:  # the reader of --help has closed the pipe
         return 128 + signal.SIGPIPE

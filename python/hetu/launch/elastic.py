@@ -12,15 +12,18 @@ import tempfile
 import time
 
 from hetu.launch import network, processes, remote
-from hetu.launch.elastic_layout import best_layout, layout_of
-from hetu.launch.pipelines import option_of
+from hetu.launch.elastic_layout import best_layout
+from hetu.launch.elastic_trainings import NOTES, Notes
 
 POLL_S = 0.5  # between two looks at the list of machines
 MOST_VAIN = 3  # failed rounds in a row without a new checkpoint, after which the job ends
+HANG_LIMIT_S = 120.0  # --hang-limit of an elastic job
+MOST_LIMIT_S = 9999.0  # the most that --hang-limit takes
 WAIT_NOTE_S = 60.0  # between two lines that say that the job waits for machines
 # Statuses of a round that another round would repeat: wrong input (hetu.process.errors), and a command that can't be started
 # (126, 127).
 FINAL = (2, 3, 126, 127)
+WRONG = 2  # exit status of a command that doesn't take part
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
@@ -49,18 +52,6 @@ def read_machines(path):
                                 f"'{line.strip()[:60]}'")
         found[words[0]] = found.get(words[0], 0) + (int(words[1]) if len(words) == 2 else 1)
     return {host: workers for host, workers in found.items() if workers}
-
-
-def newest_checkpoint(command):
-    """Returns a value that changes with each new checkpoint of the command's folder, and with nothing else there, such as
-    the lock that every round takes."""
-    folder = option_of(command, "--checkpoint")
-    try:
-        steps = [name for name in os.listdir(folder) if name.startswith("step-")]
-        made = [os.path.join(folder, name, "manifest.json") for name in steps]
-        return max(((os.stat(path).st_mtime_ns, path) for path in made if os.path.exists(path)), default=None)
-    except OSError:
-        return None
 
 
 class Machines:
@@ -104,11 +95,13 @@ class Machines:
 
 
 class Elastic:
-    """One elastic job. `flags`: heturun's flags for every round."""
+    """One elastic job. `flags`: heturun's flags for every round. `training`: from elastic_trainings.training_of()."""
 
-    def __init__(self, machines, flags, command, say):
-        self.machines, self.own_flags, self.command, self.say = machines, flags, command, say
-        self.first = layout_of(command)
+    def __init__(self, machines, flags, training, hang_limit_s, say):
+        self.machines, self.own_flags, self.training, self.say = machines, flags, training, say
+        self.hang_limit_s = HANG_LIMIT_S if hang_limit_s is None else hang_limit_s
+        self.patience = 1.0  # factor of the limit; it grows while rounds hang without a new checkpoint
+        self.first = training.first
         self.process = None
         self.asked = None  # the signal that ends the job
         self.rounds = 0
@@ -123,14 +116,18 @@ class Elastic:
             machines = self._await_machines()
             if machines is None:
                 return 128 + self.asked if self.asked != signal.SIGUSR1 else 0
-            before = newest_checkpoint(self.command)
-            status, changed = self._round(machines)
+            before = self.training.newest_checkpoint()
+            status, changed, notes = self._round(machines)
+            if fault := self.training.fault(notes, status):
+                self.say(fault)
+                return status or WRONG
             if self.asked is not None or (status == 0 and not changed) or status in FINAL:
                 return status
             if status == 0:
                 vain = 0
                 continue
-            vain = vain + 1 if newest_checkpoint(self.command) == before else 0
+            vain = 0 if notes.saved or self.training.newest_checkpoint() != before else vain + 1
+            self.patience = 1.0 if not vain else self.patience * (2.0 if notes.hangs else 1.0)
             if vain == MOST_VAIN:
                 self.say(f"{vain} rounds in a row ended with no new checkpoint; the job ends with status {status}")
                 return status
@@ -155,7 +152,8 @@ class Elastic:
         return None
 
     def _round(self, machines):
-        """Runs a round on these machines. Returns its status, and whether a change of the machines ended it."""
+        """Runs a round on these machines. Returns its status, whether a change of the machines ended it, and its workers'
+        Notes."""
         layout = best_layout(self.first, sum(machines.values()))
         used = use(machines, layout.workers)
         spare = sum(machines.values()) - layout.workers
@@ -163,8 +161,9 @@ class Elastic:
         self.say(f"round {self.rounds}: {layout} on " + ", ".join(f"{host} {count}" for host, count in used.items())
                  + (f"; {spare} worker{'s' * (spare > 1)} idle" if spare else ""))
         with tempfile.TemporaryDirectory(prefix="hetu-elastic-") as folder:
-            me = os.getpid()
-            self.process = subprocess.Popen(self._argv(used, layout, folder), start_new_session=True,
+            me, noted = os.getpid(), os.path.join(folder, "notes")
+            environment = {**os.environ, **self.training.environment(layout, used), NOTES: noted}
+            self.process = subprocess.Popen(self._argv(used, layout, folder), start_new_session=True, env=environment,
                                             preexec_fn=lambda: processes.die_with_parent(signal.SIGTERM, me))
             if self.asked is not None:  # the signal came before the process
                 self.process.send_signal(self.asked)
@@ -177,8 +176,9 @@ class Elastic:
                     self.process.wait(POLL_S)
                 except subprocess.TimeoutExpired:
                     continue
+            notes = Notes(noted)
         code = self.process.returncode
-        return (code if code >= 0 else 128 - code), changed
+        return (code if code >= 0 else 128 - code), changed, notes
 
     def _should_change(self, used, layout):
         """Returns true if the list lacks a machine of this round, or has enough others for a larger layout."""
@@ -203,10 +203,9 @@ class Elastic:
                     f"  - host: {host}\n    servers: 0\n    workers: {count}\n    chief: {str(not i).lower()}\n"
                     for i, (host, count) in enumerate(used.items())))
             place = ["-c", file]
-        more = [] if option_of(self.command, "--sums") else ["--sums", "tree"]
-        resume = ["--resume"] if self.rounds > 1 and "--resume" not in self.command else []
-        return [sys.executable, os.path.abspath(sys.argv[0]), *place, *self.own_flags, *self.command, *layout.flags(), *more,
-                *resume]
+        limit = ["--hang-limit", f"{min(MOST_LIMIT_S, self.hang_limit_s * self.patience):.0f}"]
+        return [sys.executable, os.path.abspath(sys.argv[0]), *place, *self.own_flags, *limit,
+                *self.training.command(layout, self.rounds == 1)]
 
 
 def use(machines, workers):

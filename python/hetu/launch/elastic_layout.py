@@ -41,6 +41,14 @@ class Layout(NamedTuple):
         return grid + (f" with {' + '.join(map(str, self.shares))} micro-batches" if self.shares else "")
 
 
+def given_layout(text):
+    """Returns the layout of `--layout PxSxM`. The script knows its samples. Raises LayoutError."""
+    found = re.fullmatch(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})x([1-9][0-9]{0,8})", text)
+    if not found:
+        raise LayoutError(f"--layout {text}: expected <pipelines>x<stages>x<micro-batches of each pipeline>, such as 2x4x8")
+    return Layout(*map(int, found.groups()), 0)
+
+
 def value_of(command, config, name):
     """Returns the value of a flag: of the command, else of its --config file, else None."""
     return option_of(command, f"--{name}") or config.get(name)
@@ -80,7 +88,8 @@ def layout_of(command):
     devices = value_of(command, config, "devices")
     grid = re.fullmatch(r"pipe_([1-9][0-9]{0,3})_([1-9][0-9]{0,3})", devices or "")
     if not grid:
-        raise LayoutError(f"--elastic needs --devices pipe_<pipelines>_<stages> in the command; got {devices or 'none'}")
+        raise LayoutError("--elastic needs --devices pipe_<pipelines>_<stages> in the command or, for a hetu.torch script, "
+                          f"--layout <pipelines>x<stages>x<micro-batches> before it; got {devices or 'none'}")
     for flag in SHARED:
         if any(word == flag or word.startswith(flag + "=") for word in command) or flag[2:] in config:
             raise LayoutError(f"--elastic trains synchronously: {flag} shares weights in another way; leave one out")

@@ -10,7 +10,8 @@ import selectors
 import signal
 import time
 
-from hetu.launch import folders, frames, guard, last_words, output, processes
+from hetu.launch import elastic_trainings, folders, frames, guard, last_words, output, processes
+from hetu.launch.hangs import Hangs
 from hetu.launch.links import Events as LinkEvents
 from hetu.launch.links import Links
 from hetu.launch.part import COMM, FORCE_ALL_S, FORCE_LOST_S, TIMEOUT, Part, Worker, signal_name, status_of
@@ -32,9 +33,10 @@ class Job:
     display: draws progress.
     say: prints heturun's own lines.
     servers: the parameter servers that workers may use.
+    hang_limit_s: see hangs.py.
     """
 
-    def __init__(self, workers, addresses, timeout_s, display, say, parts=1, servers=None):
+    def __init__(self, workers, addresses, timeout_s, display, say, parts=1, servers=None, hang_limit_s=0.0):
         servers = servers or Servers()
         self.name = secrets.token_hex(6)
         self.directories = []
@@ -57,6 +59,7 @@ class Job:
                                   self._log_folder(servers, place), loop)
         self._statuses = {}
         self._stop_watch = processes.StopWatch()
+        self._hangs = Hangs(hang_limit_s)
         self._watched_at = 0.0
         self._reporter = None  # the worker whose progress is drawn
         self._raw = None  # joins the workers' output if it is not tagged
@@ -247,6 +250,11 @@ class Job:
             self._links.signal(signal.SIGUSR1, [worker])
 
     def _take_progress(self, worker, record):
+        if "beat" in record:
+            self._hangs.take(worker, record["beat"], time.monotonic())
+            return
+        if "elastic" in record:
+            self._note(record["elastic"])
         worker.training = record.get("training", worker.training)
         worker.mpi = record.get("mpi", worker.mpi)
         if worker.part.lost_at is not None:
@@ -260,6 +268,12 @@ class Job:
         elif record.get("closed"):
             self._display.close()
             self._reporter = None
+
+    def _note(self, note):
+        """Writes a worker's note for heturun --elastic, which has started this heturun for one round."""
+        if path := os.environ.get(elastic_trainings.NOTES):
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(note) + "\n")
 
     # -- stopped processes -----------------------------------------------------------------------------------------------
 
@@ -289,6 +303,15 @@ class Job:
             elif self._ended_at is None:
                 self._fail(mpiruns[pid], COMM, f"mpirun (pid {pid}) {STOPPED}")
                 processes.signal_to(os.kill, pid, signal.SIGCONT)  # so that it can end
+
+    def _check_hangs(self, now):
+        """Warns of parts whose workers make no progress, and gives them up at their limit."""
+        for part, text, must_end in self._hangs.look([p for p in self._parts if p.lost_at is None], now):
+            if must_end:
+                self._note({"hangs": True})
+                self._fail(part, TIMEOUT, text, ends="ending")
+            else:
+                self._say(text)
 
     # -- services ------------------------------------------------------------------------------------------------------
 
@@ -344,12 +367,12 @@ class Job:
             self._say(text)
         self._links.signal(signal.SIGTERM)
 
-    def _fail(self, part, code, text):
+    def _fail(self, part, code, text, ends="ending the other"):
         """Ends the job, or continues without this part if another one is left. After an error in the command line or
         cluster it ends the job, because all parts have the same error."""
         if code in TOLD_WRONG or all(other is part or other.lost_at is not None for other in self._parts):
             left = sum(w.code is None for w in self._workers)
-            self._end(code, text + (f"; ending the other {self._others()}" if left else ""))
+            self._end(code, text + (f"; {ends} {self._others()}" if left else ""))
             return
         part.lost_at = time.monotonic()
         part.loss = text
@@ -382,6 +405,7 @@ class Job:
     def _tick(self, now):
         if self._ended_at is None:
             self._services.check(self._statuses, now)
+            self._check_hangs(now)
         self._check_stopped(now)
         for part in self._parts:
             part.note_mpirun(self._statuses)

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from hetu import _hetu
+from hetu.process import watch
 
 LAST_S = 4.0  # time that a failed script may still use: other threads, its own atexit functions
 
@@ -53,6 +54,7 @@ def transport(number: int = 0) -> Any:
         _transport = _hetu.connect(number)
         if _transport.workers > 1:
             _watch()
+        watch.begin(_transport)
     return _transport
 
 
@@ -82,6 +84,7 @@ def close(status: int = 0, reason: str = "") -> None:
     used afterwards."""
     global _transport
     links, _transport = _transport, None
+    watch.end()
     if links is None:
         return
     if status:
@@ -147,6 +150,7 @@ def _exit_now(status: int) -> None:
 def _at_exit() -> None:
     global _transport
     links, _transport = _transport, None
+    watch.end()
     if links is not None and _failed:
         links.give_up(_failed)
     if threading.active_count() > 1:

@@ -19,6 +19,7 @@ from hetu.torch import versions as _versions  # noqa: F401  # refuses a PyTorch 
 from hetu.torch.averaged_model import AveragedModel
 from hetu.torch.cuts import CutPoint
 from hetu.torch.distributed_checkpoint import load_dcp, save_dcp
+from hetu.torch.elastic import loop
 from hetu.torch.empty import empty
 from hetu.torch.functions import seed_of
 from hetu.torch.generate import generate
@@ -33,5 +34,5 @@ from hetu.torch.single_process import single_process
 from hetu.torch.tracing import split
 
 __all__ = ["AveragedModel", "CutPoint", "GradScaler", "ModelPieces", "Pipeline", "causal_lm_loss", "cut_by_time", "empty",
-           "generate", "load_dcp", "masked_lm_loss", "profile", "record", "save_dcp", "seed_of", "single_process", "split",
-           "token_count"]
+           "generate", "load_dcp", "loop", "masked_lm_loss", "profile", "record", "save_dcp", "seed_of", "single_process",
+           "split", "token_count"]

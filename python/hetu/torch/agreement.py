@@ -32,8 +32,10 @@ def _compare(worker: int, mine: dict[str, Any], other: int, known: dict[str, Any
                              f"names, Python's hash seed decides which name it keeps: set PYTHONHASHSEED=0 for all workers.")
         if known[what] != value and what == "checksums":
             number = next(at for at, (one, two) in enumerate(zip(value, known[what], strict=True)) if one != two)
+            needed = "all workers of a pipeline need the same batch" if batch.is_own else (
+                "with whole_batches=True, all workers need the same batch, that of all pipelines")
             raise ValueError(f"worker {worker} begins a step with different values of {batch.name(number)} than worker "
-                             f"{other}: all workers of a pipeline need the same batch. Use the same seed for shuffling and "
+                             f"{other}: {needed}. Use the same seed for shuffling and "
                              f"augmentation on all of them, for example "
                              f"DataLoader(generator=torch.Generator().manual_seed(n)).")
         if known[what] != value:

@@ -17,18 +17,23 @@ SMALL_BYTES = 1 << 16  # for at most this size, a CRC is faster than sums
 COLUMNS = 1024
 
 
-class Batch:
-    """Inputs and target of a call, cut into micro-batches."""
+Part = tuple[int, int] | None  # (number of a pipeline, number of pipelines) if it takes its part of a batch of all pipelines
 
-    def __init__(self, inputs: Any, target: Any, micro_batches: int) -> None:
+
+class Batch:
+    """Inputs and target of a call, cut into micro-batches. With `part`, they are those of all pipelines, and the
+    micro-batches are those of one of them."""
+
+    def __init__(self, inputs: Any, target: Any, micro_batches: int, part: Part = None) -> None:
         inputs, target = as_tensors(inputs, "inputs"), as_tensors(target, "target")
         self.whole = {"inputs": inputs, "target": target}
-        self.rows = rows_of(inputs)
         for what, value in self.whole.items():
-            _check_lists(value, self.rows, what)
-        self.sizes = cut_rows(self.rows, micro_batches)
+            _check_lists(value, rows_of(inputs), what)
+        inputs, target, self.sizes = own_part(inputs, target, micro_batches, part)
+        self.rows, self.own = sum(self.sizes), (inputs, target)
         self.inputs = cut_batch(inputs, self.rows, self.sizes, "inputs")
         self.targets = cut_batch(target, self.rows, self.sizes, "target")
+        self.is_own = part is None
         self.tree, self.target_tree = flatten(inputs)[1], flatten(target)[1]
 
     def target_values(self) -> list[Any]:
@@ -48,13 +53,33 @@ class Batch:
 
     def identities(self) -> set[int]:
         """Returns the identities of the batch's tensors."""
-        return {id(leaf) for value in self.whole.values() for leaf in flatten(value)[0] if isinstance(leaf, torch.Tensor)}
+        return {id(leaf) for value in (*self.whole.values(), *self.own) for leaf in flatten(value)[0]
+                if isinstance(leaf, torch.Tensor)}
 
     def name(self, number: int) -> str:
         """Returns the name of a value, numbered as by forms(): inputs['ids'], or target[1]."""
         found = [what + _pytree.keystr(path) for what, value in self.whole.items()
                  for path, _ in _pytree.tree_flatten_with_path(value)[0]]
         return found[number]
+
+
+def own_part(inputs: Any, target: Any, micro_batches: int, part: Part) -> tuple[Any, Any, list[int]]:
+    """Returns the inputs and the target of a pipeline, and the number of rows of each of its micro-batches. The batch of all
+    pipelines is cut into their micro-batches as if one pipeline had all of them, so the number of pipelines doesn't change a
+    micro-batch. Throws ValueError if there are fewer samples than micro-batches."""
+    inputs, target = as_tensors(inputs, "inputs"), as_tensors(target, "target")
+    rows = rows_of(inputs)
+    if part is None:
+        return inputs, target, cut_rows(rows, micro_batches)
+    pipeline, pipelines = part
+    if rows < micro_batches * pipelines:
+        raise ValueError(f"a batch of {rows} samples for {micro_batches * pipelines} micro-batches of all pipelines; with "
+                         f"whole_batches=True, a batch needs a sample for each")
+    sizes = cut_rows(rows, micro_batches * pipelines)
+    each = [sizes[p * micro_batches:(p + 1) * micro_batches] for p in range(pipelines)]
+    own = [unflatten(cut_batch(value, rows, [sum(one) for one in each], what)[pipeline], flatten(value)[1])
+           for what, value in (("inputs", inputs), ("target", target))]
+    return own[0], own[1], each[pipeline]
 
 
 def as_tensors(value: Any, what: str) -> Any:

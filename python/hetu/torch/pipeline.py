@@ -18,17 +18,18 @@ from torch import nn
 
 from hetu import _hetu
 from hetu import schedule as plans
-from hetu.process import leave
+from hetu.process import leave, rounds, stop, watch
 from hetu.torch import agreement, loading, losses, saving
 from hetu.torch import rows as table_rows
 from hetu.torch import ties as sharing
 from hetu.torch.averages import Averages
-from hetu.torch.batches import Batch, as_tensors
+from hetu.torch.batches import Batch, own_part
 from hetu.torch.boundaries import Form
 from hetu.torch.buffers import Buffers
 from hetu.torch.calls import Exchanges
 from hetu.torch.cuts import Pieces, PiecewiseModel, Stage, forget
 from hetu.torch.device import StageDevice, agree, choose, local_rank
+from hetu.torch.elastic import Rounds, layout_arguments
 from hetu.torch.empty import fill
 from hetu.torch.foreign import check_loss
 from hetu.torch.forms import Forms
@@ -66,6 +67,8 @@ class Pipeline(ModuleLike):
     steps are always checked. 0: no check.
     check_batches: True compares checksums of all inputs between the workers of a pipeline at every step. Set it to False
     for workers that can't compute the same bits of a batch, such as hosts of different kinds.
+    whole_batches: True for a script that passes the batch of all pipelines, the same on every worker. Each pipeline then
+    takes its samples. The micro-batches are the same for any number of pipelines.
     schedule: a method's name, a CSV or JSON file, module:function, a function of stages and micro_batches that returns rows
     of action strings, or a plan. Any method with a flush is allowed. Further options (chunks, pairs, with_recompute) are
     those of `hetu schedule`. None: 1f1b.
@@ -84,7 +87,8 @@ class Pipeline(ModuleLike):
     seed: the seed of dropout and other random operations; see hetu.torch.seed_of.
     sums: the order in which the gradients of micro-batches are added. "running": one after another within each copy of a
     stage, as plain PyTorch does, and then copy by copy. "tree": in a fixed tree over the micro-batches of all pipelines,
-    which gives the same bits for every schedule and number of pipelines, and keeps more partial sums in memory.
+    which gives the same bits for every schedule and number of pipelines, and keeps more partial sums in memory. None:
+    "running", or "tree" under heturun --elastic.
     devices: "threads:N" runs N workers as threads of this process, for notebooks. Not allowed under heturun.
     device: the device of this worker's stages: the CPU or an accelerator of PyTorch, as a torch.device or its name. "cuda"
     means the GPU whose number is the local rank. None: the device of the model's parameters.
@@ -103,12 +107,15 @@ class Pipeline(ModuleLike):
     def __init__(self, model: Any, loss: Callable[[Any, Any], torch.Tensor] | None = None, schedule: Any = None,
                  micro_batches: int | None = None, *, plan: Any = None, pipelines: int = 1, averaging: Any = None,
                  loss_weight: Callable[..., Any] | None = None, loss_reduction: str | None = None,
-                 check_loss_every: int = 100, check_batches: bool = True, shard_optimizer: bool = False,
-                 sums: str = "running", first_pieces: Sequence[int] | None = None, tied: Sequence[tuple[str, str]] = (),
-                 seed: int = 0, device: Any = None, devices: Any = None, **options: Any) -> None:
+                 check_loss_every: int = 100, check_batches: bool = True, whole_batches: bool = False,
+                 shard_optimizer: bool = False, sums: str | None = None, first_pieces: Sequence[int] | None = None,
+                 tied: Sequence[tuple[str, str]] = (), seed: int = 0, device: Any = None, devices: Any = None,
+                 **options: Any) -> None:
+        self.rounds = Rounds(rounds.layout())
         self.in_threads = devices is not None
         self.plan = FoundPlan(plan) if plan is not None else None
         self.transport = transport_of(self.plan, devices)
+        micro_batches, pipelines, sums = layout_arguments(self.rounds.layout, locals())
         if self.plan:
             schedule, micro_batches, pipelines, first_pieces, options = self.plan.arguments(
                 schedule=schedule, micro_batches=micro_batches, pipelines=pipelines, first_pieces=first_pieces, **options)
@@ -123,6 +130,7 @@ class Pipeline(ModuleLike):
         self.by_tree = _by_tree(sums, averaging)
         width = self.width = workers // pipelines
         self.pipeline, self.row = divmod(self.transport.worker, width)
+        self.part = (self.pipeline, pipelines) if whole_batches else None
         self.loss = StepLoss(loss, rule, check_loss_every, self.transport.worker, self.pipeline, pipelines)
         if not isinstance(schedule, _hetu.Schedule):
             schedule = plans.named(schedule, stages=width, micro_batches=micro_batches, **options)
@@ -159,7 +167,7 @@ class Pipeline(ModuleLike):
                                     self.pipeline)
         self.expected: Any = None
         self.shards = Shards(self.held, self.exchanges, self.stage_device, averages=self.averages is not None,
-                             in_threads=self.in_threads) if shard_optimizer else None
+                             in_threads=self.in_threads) if self.rounds.shards(shard_optimizer) else None
         self.gradients = GradientSums(self.held, self.functions, self.stage_device, self.shards, self.summed_pipelines,
                                       self.by_tree)
         self.state = PipelineState(self.held, self.exchanges, self.averages, self.shards, micro_batches, seed)
@@ -219,11 +227,13 @@ class Pipeline(ModuleLike):
         pipelines average weights. With `return_outputs`, returns (loss, outputs).
         """
         check_gradients_enabled()
+        self.rounds.check_step()
         if self.averages:
             self.averages.begin_step(scaler)
         scale = self._scale_of(scaler) * factor
         kept = Outputs() if return_outputs else None
-        loss, outputs = self._run(inputs, target, training=True, scale=scale, accumulate=accumulate, kept=kept)
+        with watch.step(lambda: self.steps):
+            loss, outputs = self._run(inputs, target, training=True, scale=scale, accumulate=accumulate, kept=kept)
         if self.averages:
             self.averages.end_step()
         return (loss, outputs) if return_outputs else loss
@@ -269,21 +279,21 @@ class Pipeline(ModuleLike):
         """
         self.state.check_one("evaluate")
         kept = Outputs() if metrics or return_outputs else None
-        with self.modes.evaluating():
+        with self.modes.evaluating(), watch.during("evaluates"):
             loss, outputs = self._run(inputs, target, training=False, kept=kept)
         if kept is None:
             return loss
         found: tuple[Any, ...] = (loss,)
         if metrics:
-            whole = as_tensors(target, "target")
-            found += (mean_metrics(metrics, outputs, whole, sum(self.loss.sizes), self.row == 0, self.sum),)
+            own = own_part(inputs, target, self.micro_batches, self.part)[1]
+            found += (mean_metrics(metrics, outputs, own, sum(self.loss.sizes), self.row == 0, self.sum),)
         return (*found, outputs) if return_outputs else found
 
     def predict(self, inputs: Any) -> Any:
         """Returns the model's outputs for this pipeline's samples, on every worker. All modules are in eval(), and no
         gradients and no loss are computed."""
         self.state.check_one("predict")
-        with self.modes.evaluating():
+        with self.modes.evaluating(), watch.during("evaluates"):
             return self._run(inputs, None, training=False, kept=Outputs(), is_prediction=True)[1]
 
     def _run(self, inputs: Any, target: Any, training: bool, scale: float = 1.0, accumulate: bool = False,
@@ -291,7 +301,7 @@ class Pipeline(ModuleLike):
         if training and self.is_split:
             refuse_old_hooks(self.pieces.whole, self.own.values())
         self.stepper, before, self.under_way = threading.get_ident(), self.under_way, "a step"
-        batch = Batch(inputs, target, self.micro_batches)
+        batch = Batch(inputs, target, self.micro_batches, self.part)
         if self.plan and training:
             self.plan.check_batch(batch.rows, self.steps == 0)
         self.stage_device.check(batch.inputs[0], "inputs")
@@ -373,13 +383,15 @@ class Pipeline(ModuleLike):
     def _agree(self, batch: Batch, weights: Sequence[float], scale: list[Any]) -> float:
         """Checks that all workers begin the same step, so that their messages fit. Adopts the modes that each worker has
         set on its stages, and the buffers of first copies. Returns the divisor of the loss."""
+        given = {"tensors": batch.forms(), "checksums": batch.checksums() if self.check_batches else []}
         mine = {"all": {"names": agreement.names_sum(self.held.numbers), "number": self.steps, "seed": self.seed,
-                        "settings": settings(), "scale of the loss": scale[0], "accumulate": scale[1]},
-                "pipeline": {"tensors": batch.forms(), "samples": batch.sizes,
-                             "checksums": batch.checksums() if self.check_batches else [], "weights": list(weights)},
-                "modes": self.modes.read(), "buffers": self.buffer_copies.changed(),
+                        "settings": settings(), "scale of the loss": scale[0], "accumulate": scale[1],
+                        **(given if self.part else {})},
+                "pipeline": {**({} if self.part else given), "samples": batch.sizes, "weights": list(weights)},
+                "stop": stop.asked(), "modes": self.modes.read(), "buffers": self.buffer_copies.changed(),
                 "copies": self.shards.checksums() if self.shards and not scale[1] else None}
         begins = [json.loads(text) for text in self.exchange(json.dumps(mine).encode(), self.crew)]
+        self.rounds.asked = any(begin["stop"] for begin in begins)
         agreement.check_same(begins, self.crew, self.width, batch)
         self.modes.take(self.crew, [begin["modes"] for begin in begins])
         self.buffer_copies.join([begin["buffers"] for begin in begins], lambda mine: self.exchange(mine, self.crew))
@@ -435,7 +447,8 @@ class Pipeline(ModuleLike):
         Throws ValueError for a state that a checkpoint can't hold, and OSError if the folder can't be written or another
         job saves there. Nothing is changed in these cases.
         """
-        saving.save(self.state, folder, optimizer, more)
+        with watch.during("saves"):
+            saving.save(self.state, folder, optimizer, more)
 
     def load(self, folder: str | os.PathLike[str], optimizer: Optimizers = None, *, strict: bool = True,
              **more: Any) -> list[str]:
@@ -447,7 +460,8 @@ class Pipeline(ModuleLike):
         Throws OSError on all workers, before anything is changed, if there is no complete checkpoint, if it is damaged, or
         if it does not fit.
         """
-        return loading.load(self.state, folder, optimizer, strict, more)
+        with watch.during("saves"):
+            return loading.load(self.state, folder, optimizer, strict, more)
 
     # ---- execution ----
 
@@ -539,7 +553,7 @@ def _check_schedule(schedule: plans.Schedule, width: int, micro_batches: int) ->
                          f"there are {width} workers per pipeline and {micro_batches} micro-batches")
 
 
-def _by_tree(sums: str, averaging: Any) -> bool:
+def _by_tree(sums: str | None, averaging: Any) -> bool:
     """Returns true if gradients are added in the order of a tree. Throws ValueError."""
     if sums not in ("running", "tree"):
         raise ValueError(f"sums={sums!r} is not known; choose 'running' or 'tree'")

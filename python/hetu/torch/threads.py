@@ -140,13 +140,14 @@ class ThreadedPipeline:
         if pipelines > 1 and (gives_outputs or named.get("return_outputs")):
             raise ValueError(f"{name}: outputs of {pipelines} pipelines of threads are not supported; use pipelines=1, or "
                              f"processes")
-        if rows % pipelines:
+        whole = self.chief.part is not None  # each pipeline takes its samples itself
+        if rows % pipelines and not whole:
             raise ValueError(f"{name}: {rows} samples for {pipelines} pipelines; give a multiple of {pipelines}")
         sizes = [rows // pipelines] * pipelines
         shares = []
         for what, value in batch.items():
-            if pipelines == 1:
-                shares.append([value])
+            if pipelines == 1 or whole:
+                shares.append([value] * pipelines)
                 continue
             tree = flatten(value)[1]
             shares.append([unflatten(leaves, tree) for leaves in cut_batch(value, rows, sizes, what)])

@@ -2,23 +2,20 @@
 with the bits of an undisturbed run."""
 import itertools
 import json
-import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
-import uuid
 
-from hetu.launch.elastic import MachinesError, newest_checkpoint, read_machines, use
-from hetu.launch.elastic_layout import Layout, LayoutError, best_layout, layout_of
-from processes import process_of
-from train_cases import HETURUN, MANY_S, MODEL, ROOT, TRAIN, write_shards
+from elastic_case import ElasticCase
+from hetu.launch.elastic import MachinesError, read_machines, use
+from hetu.launch.elastic_layout import Layout, LayoutError, best_layout, given_layout, layout_of
+from hetu.launch.elastic_trainings import FlagTraining
+from train_cases import HETURUN, MANY_S, MODEL, TRAIN, write_shards
 
-HETU = str(ROOT / "build" / "bin" / "hetu") if "HETU_BUILD_DIR" not in os.environ else str(
-    pathlib.Path(os.environ["HETU_BUILD_DIR"]) / "bin" / "hetu")
 STEPS = 300
 
 
@@ -62,21 +59,29 @@ class Layouts(unittest.TestCase):
             with self.assertRaisesRegex(LayoutError, says):
                 layout_of(["t.py", *words])
 
+    def test_reads_a_layout(self):
+        self.assertEqual(given_layout("2x4x8")[:3], (2, 4, 8))
+        self.assertEqual(best_layout(given_layout("2x4x8"), 5)[:3], (1, 4, 16))
+        for wrong in ("2x4", "0x1x1", "2x4x8x1", "2 x 4 x 8", "2x-4x8", ""):
+            with self.assertRaisesRegex(LayoutError, "expected <pipelines>x<stages>x<micro-batches of each pipeline>"):
+                given_layout(wrong)
+
     def test_only_a_checkpoint_is_progress(self):
         """Otherwise a training that always fails before its first checkpoint would never end."""
         with tempfile.TemporaryDirectory() as folder:
-            command = ["t.py", "--checkpoint", folder]
+            training = FlagTraining(["t.py", "--devices", "pipe_1_1", "--pipeline", "1f1b", "--batch-size", "1",
+                                     "--micro-batches", "1", "--checkpoint", folder])
             for name in (".hetu-lock", "step-7"):
                 pathlib.Path(folder, name).mkdir()
-                self.assertIsNone(newest_checkpoint(command), name)
+                self.assertIsNone(training.newest_checkpoint(), name)
             pathlib.Path(folder, "step-7", "manifest.json").write_text("{}")
-            first = newest_checkpoint(command)
+            first = training.newest_checkpoint()
             self.assertIsNotNone(first)
             pathlib.Path(folder, ".hetu-lock", "new").write_text("")
-            self.assertEqual(newest_checkpoint(command), first)
+            self.assertEqual(training.newest_checkpoint(), first)
             pathlib.Path(folder, "step-9").mkdir()
             pathlib.Path(folder, "step-9", "manifest.json").write_text("{}")
-            self.assertNotEqual(newest_checkpoint(command), first)
+            self.assertNotEqual(training.newest_checkpoint(), first)
 
     def test_reads_lists_of_machines(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -91,14 +96,14 @@ class Layouts(unittest.TestCase):
         self.assertEqual(use({"a": 2, "b": 3, "c": 1}, 4), {"a": 2, "b": 2})
 
 
-class Trainings(unittest.TestCase):
+class Trainings(ElasticCase):
     """BERT of 4 layers with dropout and tied weights. The undisturbed training is on 4 workers."""
+
+    SCRIPT = "train_bert.py"
 
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
+        super().setUpClass()
         write_shards(cls.folder / "data")
         (cls.folder / "model.json").write_text(json.dumps(MODEL))
         subprocess.run([*HETURUN, "-w", "4", *cls.command("plain"), "--sums", "tree"], check=True, capture_output=True,
@@ -111,48 +116,14 @@ class Trainings(unittest.TestCase):
                 "--steps", str(STEPS), "--threads", "1", "--points-every", "0", "--save-every", "40",
                 "--checkpoint", str(cls.folder / name), "--log", str(cls.folder / f"{name}.jsonl")]
 
-    def start(self, name, *flags):
-        """Starts an elastic job. Its standard error goes to a file, which said() reads."""
-        self.mark = f"elastic-{uuid.uuid4()}"
-        self.errors = self.folder / f"{name}.{self.mark}"
-        with open(self.errors, "w", encoding="utf-8") as errors:
-            process = subprocess.Popen([*HETURUN, "--elastic", *flags, *self.command(name)], stdout=subprocess.DEVNULL,
-                                       stderr=errors, env={**os.environ, "MARK": self.mark})
-        self.addCleanup(lambda: process.poll() is None and process.kill())
-        return process
-
-    def said(self):
-        """Returns what heturun has said so far, without the workers' lines."""
-        return [line[9:] for line in self.errors.read_text().splitlines() if line.startswith("heturun: ")]
-
-    def await_line(self, process, part, count=1):
-        """Waits until heturun has said a line with this part `count` times."""
-        until = time.monotonic() + MANY_S
-        while sum(part in line for line in self.said()) < count:
-            self.assertIsNone(process.poll(), self.errors.read_text())
-            self.assertLess(time.monotonic(), until, self.errors.read_text())
-            time.sleep(0.02)
-
     def await_step(self, process, name, step):
         """Waits until the log has a step."""
-        log, until = self.folder / f"{name}.jsonl", time.monotonic() + MANY_S
-        while time.monotonic() < until:
-            lines = log.read_text().splitlines() if log.exists() else []
-            if any(f'"step": {step},' in line or f'"step":{step},' in line for line in lines):
-                return
-            self.assertIsNone(process.poll(), f"ended before step {step}: {self.errors.read_text()}")
-            time.sleep(0.02)
-        self.fail(f"no step {step} in {MANY_S:g} s")
-
-    def finish(self, process, status=0):
-        self.assertEqual(process.wait(MANY_S), status, self.errors.read_text())
-        return self.said()
+        log = self.folder / f"{name}.jsonl"
+        self.await_text(process, log, re.compile(rf'"step": ?{step},'))
 
     def same(self, name):
         """Checks weights, optimizer states and losses of all steps against the undisturbed training."""
-        done = subprocess.run([HETU, "checkpoint", "diff", str(self.folder / "plain"), str(self.folder / name)], check=False,
-                              capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.same_checkpoints(self.folder / "plain", self.folder / name)
         losses = []
         for one in ("plain", name):
             records = [json.loads(line) for line in (self.folder / f"{one}.jsonl").read_text().splitlines()]
@@ -160,14 +131,11 @@ class Trainings(unittest.TestCase):
         self.assertEqual([step for step, _ in losses[1]], list(range(STEPS)))
         self.assertEqual(*losses)
 
-    def kill_worker(self, number):
-        os.kill(process_of(self.mark, "train_bert.py", number), signal.SIGKILL)
-
     def test_goes_on_without_a_killed_worker(self):
         process = self.start("killed", "-w", "4")
         for step in (70, 160):
             self.await_step(process, "killed", step)
-            self.kill_worker(step % 4)
+            self.signal_worker(step % 4, signal.SIGKILL)
         lines = self.finish(process)
         self.assertEqual(sum("continues from its newest checkpoint" in line for line in lines), 2, lines)
         self.assertEqual(sum(line.startswith("round ") for line in lines), 3, lines)

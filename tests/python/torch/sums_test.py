@@ -43,9 +43,9 @@ def make_model(tied):
     return nn.Sequential(table, *layers[:3], Unused(), *layers[3:], head)
 
 
-def train(schedule, workers, pipelines, micros, tied=False, **options):
+def train(schedule, workers, pipelines, micros, tied=False, rows=ROWS, **options):
     """Trains STEPS steps, and returns everything that must be equal. The third step adds to the gradients of the second, and
-    one layer is frozen in the fourth."""
+    one layer is frozen in the fourth. The last loss is that of an evaluation."""
     import torch
     from torch import nn
 
@@ -59,13 +59,14 @@ def train(schedule, workers, pipelines, micros, tied=False, **options):
     seen = []
     for step in range(STEPS):
         model[2][0].requires_grad_(step != 3)
-        ids = torch.randint(WORDS, (ROWS, 3), generator=draw)
-        target = torch.randint(WORDS, (ROWS, 3), generator=draw)
+        ids = torch.randint(WORDS, (rows, 3), generator=draw)
+        target = torch.randint(WORDS, (rows, 3), generator=draw)
         loss = pipe.step(ids.flatten(), target.flatten(), accumulate=step == 2)
         if step == 1:
             continue
         seen.append((loss, float(pipe.clip_grad_norm_(0.5)), model[4].other.weight.grad))
         optimizer.step()
+    seen.append(pipe.evaluate(ids.flatten(), target.flatten()))
     return seen, {name: tensor.clone() for name, tensor in pipe.state_dict().items()}
 
 
@@ -93,6 +94,14 @@ class Sums(unittest.TestCase):
             found = train(schedule, workers, pipelines, micros)
             self.check(alone[pipelines * micros], found, schedule=schedule, workers=workers, pipelines=pipelines)
 
+    def test_whole_batches_of_any_number_of_samples(self):
+        """With whole_batches=True, the micro-batches don't depend on the pipelines, even where they differ in size."""
+        alone = train("gpipe", 1, 1, 8, rows=23)
+        for schedule, workers, pipelines, micros in (("1f1b", 2, 2, 4), ("1f1b", 8, 4, 2), ("zb-v", 2, 1, 8),
+                                                     ("gpipe", 8, 8, 1)):
+            found = train(schedule, workers, pipelines, micros, rows=23, whole_batches=True)
+            self.check(alone, found, schedule=schedule, workers=workers, pipelines=pipelines)
+
     def test_a_tied_parameter_on_two_stages(self):
         """Autograd adds two uses on one stage before the gradient is seen. So the reference has them on two stages."""
         two = train("gpipe", 2, 1, 8, tied=True)
@@ -110,7 +119,7 @@ class Sums(unittest.TestCase):
 
         tree, running = train("gpipe", 1, 1, 8), train("gpipe", 1, 1, 8, sums="running")
         self.assertTrue(any(not torch.equal(tensor, running[1][name]) for name, tensor in tree[1].items()))
-        for (loss, norm, unused), (other_loss, other_norm, _) in zip(tree[0], running[0], strict=True):
+        for (loss, norm, unused), (other_loss, other_norm, _) in zip(tree[0][:-1], running[0][:-1], strict=True):
             self.assertAlmostEqual(loss, other_loss, delta=1e-5)
             self.assertAlmostEqual(norm, other_norm, delta=1e-3)
             self.assertIsNone(unused)
@@ -133,6 +142,10 @@ class Sums(unittest.TestCase):
             pipe(sums="exact")
         with self.assertRaisesRegex(ValueError, "leave averaging= or sums= out"):
             hetu.torch.Pipeline(make_model(True), nn.CrossEntropyLoss(), "1f1b", 2, sums="tree", averaging="preduce")
+        with self.assertRaisesRegex(ValueError, "leave averaging= or whole_batches= out"):
+            hetu.torch.Pipeline(make_model(True), nn.CrossEntropyLoss(), "1f1b", 2, whole_batches=True, averaging="preduce")
+        with self.assertRaisesRegex(ValueError, "a batch of 3 samples for 4 micro-batches of all pipelines"):
+            pipe(pipelines=2, whole_batches=True).step(torch.zeros(3, dtype=torch.long), torch.zeros(3, dtype=torch.long))
         hooked = pipe(sums="tree")
         next(hooked.parameters()).register_post_accumulate_grad_hook(lambda parameter: None)
         with self.assertRaisesRegex(ValueError, "'0.weight' has a hook of register_post_accumulate_grad_hook"):
