@@ -35,6 +35,11 @@ DType parse_dtype(std::string_view name) {
   fail(Code::InvalidArgument, "unknown dtype '{}'; known: {}", name, known);
 }
 
+// The lowest number has no positive counterpart in its own type.
+static std::uint64_t magnitude(std::int64_t dim) {
+  return dim < 0 ? 0 - static_cast<std::uint64_t>(dim) : static_cast<std::uint64_t>(dim);
+}
+
 std::string to_string(const Shape& shape) {
   std::string out = "[";
   for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -42,7 +47,7 @@ std::string to_string(const Shape& shape) {
     if (shape[i] >= 0) {
       out += std::to_string(shape[i]);
     } else {
-      out += shape[i] == kBatch ? "B" : std::to_string(-shape[i]) + "B";
+      out += shape[i] == kBatch ? "B" : std::to_string(magnitude(shape[i])) + "B";
     }
   }
   return out + "]";

@@ -285,8 +285,7 @@ def run(options, say):
             say(f"cannot start '{options.command[0]}': not found, or not executable")
             return 127
     environment = worker_environment(os.environ, used, options.command, settings["threads"])
-    if options.hang_limit_s:
-        environment["HETU_HANG_LIMIT"] = f"{options.hang_limit_s:g}"
+    environment |= {"HETU_HANG_LIMIT": f"{options.hang_limit_s:g}"} if options.hang_limit_s else {}
     places, own = place_servers(nodes, local)
     interface, addresses = None, []
     if not local or any(places):
@@ -306,8 +305,7 @@ def run(options, say):
     limits.allow_files(here)
     shared = limits.shared_folder(folders.short_place(), here) if local else None
     job = supervise.Job(workers, [] if local else addresses, settings["timeout_s"],
-                        progress.Display(output.StandardError()), say, len(parts),
-                        servers, options.hang_limit_s or 0.0)
+                        progress.Display(output.StandardError()), say, len(parts), servers, options.hang_limit_s or 0.0)
     try:
         shm = job.make_directory(shared) if local else None
         commands = []

@@ -244,7 +244,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         from hetu import _hetu  # imported late, so that --help needs no compiled part
 
-        with _hetu.ProgressLine("hetu data sample", "shards") as progress:
+        progress = _hetu.ProgressLine("hetu data sample", "shards")
+        with progress:
             line = make_sample(folder, options, progress)
     except ImportError as error:
         print(f"hetu data sample: {error}; pip install h5py numpy", file=sys.stderr)

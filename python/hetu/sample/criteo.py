@@ -127,7 +127,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         from hetu import _hetu  # imported late, so that --help needs no compiled part
 
-        with _hetu.ProgressLine("hetu data sample", "days") as progress:
+        progress = _hetu.ProgressLine("hetu data sample", "days")
+        with progress:
             line = make_clicks(folder, options, progress)
     except ImportError as error:
         print(f"hetu data sample: {error}", file=sys.stderr)

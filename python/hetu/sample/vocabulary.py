@@ -54,7 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--size {given.size} with --letters {given.letters}: each letter needs two tokens (at the beginning "
                      f"and within a word), and BERT needs its own: give at least --size {2 * given.letters + len(SPECIAL)}")
     with one_line_errors("hetu data vocabulary"):
-        with _hetu.ProgressLine("hetu data vocabulary", "tokens") as progress:
+        progress = _hetu.ProgressLine("hetu data vocabulary", "tokens")
+        with progress:
             counts = Counter(dict(_hetu.count_words(text_options(given))))
             if not counts:
                 raise ValueError(f"{given.text}: the text has no words")

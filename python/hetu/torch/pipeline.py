@@ -158,8 +158,7 @@ class Pipeline(ModuleLike):
             self.stage_device.move(loss)
         check_loss(loss, self.pieces.whole)
         self.functions = StageFunctions(schedule.placements, self.row, self.own, self.loss, len(self.pieces.pieces), {})
-        self.functions.device = self.stage_device
-        self.functions.names = self.pieces.names
+        self.functions.device, self.functions.names = self.stage_device, self.pieces.names
         self.job: Any = None
         self.forms = Forms(self.stages, loss, self.stage_device.like)
         self.buffer_copies = Buffers(self.pieces, self.own, schedule.placements,
@@ -171,8 +170,7 @@ class Pipeline(ModuleLike):
         self.gradients = GradientSums(self.held, self.functions, self.stage_device, self.shards, self.summed_pipelines,
                                       self.by_tree)
         self.state = PipelineState(self.held, self.exchanges, self.averages, self.shards, micro_batches, seed)
-        self.stepper = threading.get_ident()
-        self.under_way = ""
+        self.stepper, self.under_way = threading.get_ident(), ""
         leave.join(self)
 
     def _cut(self, first_pieces: Sequence[int] | None, tied: Sequence[tuple[str, str]]) -> None:
