@@ -234,7 +234,7 @@ def page() -> str:
     rows += [f"| {code.name} | {code.status} | `{name_of(code.exception)}` | {script_status(code.exception)} | "
              f"{code.meaning} | {REMEDIES[code.name]} |" for code in known]
     shown = examples(known)
-    first = re.search(r"^train\.py: .*$", shown, re.M)
+    first = re.search(r"^train\.py:.*$", shown, re.M)
     assert first is not None
     return (f"{HEAD}```text\n{first[0]}\n```\n{BETWEEN}" + "\n".join(rows) + f"\n{NOTES}```python\n{TRAIN}```\n\n"
             f"Beside it lie `plan.csv` and `short.csv` (plans of two workers), `costs.json` and `cluster.yml`, each with a "
