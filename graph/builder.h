@@ -82,7 +82,8 @@ class Builder {
   /// `but`. Returns the number of weights that got factors.
   int add_factors(std::int64_t most, const std::vector<std::string>& but);
 
-  const TensorType& type(ValueId v) const { return graph_.values[v].type; }
+  /// Returns a copy. A reference would dangle once a node is added, because the values move.
+  TensorType type(ValueId v) const { return graph_.values[v].type; }
   const Graph& graph() const { return graph_; }
   /// Marks the Count phase, checks the graph and returns it; the builder is empty afterwards. Nodes
   /// that feed both a step_sum and the model are duplicated. Throws InvalidArgument with the name
