@@ -141,6 +141,16 @@ class Trainings(ElasticCase):
         self.assertEqual(sum(line.startswith("round ") for line in lines), 3, lines)
         self.same("killed")
 
+    def test_goes_on_without_a_stopped_worker(self):
+        """With any limit, the other workers notice a stopped process themselves."""
+        process = self.start("stopped", "-w", "4", "--hang-limit", "20")
+        self.await_step(process, "stopped", 70)
+        self.signal_worker(1, signal.SIGSTOP)
+        lines = self.finish(process)
+        self.assertTrue(any(line.startswith("worker 1 (") and "is stopped by a signal" in line for line in lines), lines)
+        self.assertEqual(sum(line.startswith("round ") for line in lines), 2, lines)
+        self.same("stopped")
+
     def test_follows_the_list_of_machines(self):
         machines = self.folder / "machines"
         machines.write_text("localhost 4\n")
