@@ -287,7 +287,7 @@ class Torch(unittest.TestCase):
         cases = [
             (varuna(fp16=True, bf16=True), "fp16 and bf16"),
             (varuna(text="0;1;"), "names 2 ranks, but the job has 1 workers"), (varuna(text="0;1"), "names 2 ranks"),
-            (varuna(text="0,1;2;"), "stages have 2, 1 ranks"), (varuna(text="0;0;"), r"names ranks \[0, 0\]"),
+            (varuna(text="0,1;2;"), "stages have 2, 1 ranks"), (varuna(text="0;0;"), r"names the ranks 0, 0"),
             (varuna(text="a;"), "expected ranks separated by commas"), (varuna(size=0), "batch_size 0"),
             (varuna(chunk=0), "chunk_size 0"),
             (varuna(step_values=1), "step_values 1"), (varuna(), "CutPoint 'cut' is used 2 times"),
