@@ -86,7 +86,7 @@ def settle_steps(args: argparse.Namespace, batch: Any, pipelines: int) -> None:
     args.epoch_steps = STEPS_PER_EPOCH
     if args.num_epochs is None and args.log_interval is None:
         return
-    args.epoch_steps = training.batches(batch, args, pipelines, "training")
+    args.epoch_steps = training.batches(batch, training.global_batch(args, pipelines), "training")
     if args.steps is None:
         args.steps = args.num_epochs * args.epoch_steps
 
@@ -164,7 +164,8 @@ def train(args: argparse.Namespace, job: ht.Executor) -> None:
     evaluation = rows_of(args, args.eval_data) if args.eval_data else None
     if evaluation:
         job.data.check_meaning(evaluation)
-    evaluations = training.batches(evaluation, args, job.layout.pipelines, "evaluation") if evaluation else 0
+    together = training.global_batch(args, job.layout.pipelines)
+    evaluations = training.batches(evaluation, together, "evaluation") if evaluation else 0
 
     def epoch_end(epoch: training.Epoch) -> dict[str, float]:
         last.extend(step.scalars["mlm_loss"] for step in epoch.steps)

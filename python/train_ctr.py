@@ -84,8 +84,8 @@ def train(args: argparse.Namespace) -> None:
     if args.eval_data:
         evaluation = ht.data.Criteo(args.eval_data, args.batch_size, args.hash_size, train=False, seed=args.seed)
     pipelines = ht.devices.layout(args.devices).pipelines
-    iterations = training.batches(data, args, pipelines, "training")
-    evaluations = training.batches(evaluation, args, pipelines, "evaluation") if evaluation else 0
+    iterations = training.batches(data, training.global_batch(args, pipelines), "training")
+    evaluations = training.batches(evaluation, training.global_batch(args, pipelines), "evaluation") if evaluation else 0
     args.steps = args.steps or args.epochs * iterations
     loss = MODELS[args.model](args.hash_size, args.embedding_width, args.hidden, tables=args.tables).loss(data)
     goal = training.optimizer_of(args, ht.lr.warmup(args.learning_rate, args.warmup_steps)).minimize(loss)

@@ -85,8 +85,8 @@ def train(args: argparse.Namespace) -> None:
     """Trains in epochs of whole batches, and prints SD-PIPE's two lines after each."""
     data, evaluation = open_data(args)
     pipelines = ht.devices.layout(args.devices).pipelines
-    iterations = training.batches(data, args, pipelines, "training")
-    evaluations = training.batches(evaluation, args, pipelines, "evaluation")
+    iterations = training.batches(data, training.global_batch(args, pipelines), "training")
+    evaluations = training.batches(evaluation, training.global_batch(args, pipelines), "evaluation")
     args.steps = args.steps or args.epochs * iterations
     model = ht.models.ResNet(args.model, data.num_classes, "cifar" if args.dataset == "cifar100" else "imagenet")
     loss = model.loss(data)

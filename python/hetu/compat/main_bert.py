@@ -135,7 +135,7 @@ def banner(args: argparse.Namespace, plan: Plan, steps: int) -> str:
 def train(train_bert: ModuleType, args: argparse.Namespace, plan: Plan) -> None:
     told = trainer(train_bert, args, plan)
     data = train_bert.rows_of(told, told.data)
-    per_epoch = training.batches(data, plan.copies, "training")
+    per_epoch = training.batches(data, plan.copies * data.batch_size, "training")
     steps = args.num_optimization_steps or args.num_epochs * per_epoch
     rate = ht.lr.bert_linear(args.adam_learning_rate, steps, args.warmup_proportion)
     job = train_bert.build(told, data, rate, tie_word_embeddings=False)

@@ -166,7 +166,7 @@ def train(train_bert: ModuleType, args: argparse.Namespace) -> None:
     told = trainer(train_bert, args)
     data = train_bert.rows_of(told, told.data, told.max_rows)
     workers = int(_hetu.env()["workers"])
-    per_epoch = training.batches(data, workers, "training")
+    per_epoch = training.batches(data, workers * data.batch_size, "training")
     told.steps = args.num_optimization_steps or args.num_epochs * per_epoch
     job = train_bert.build(told, data, tie_word_embeddings=False)
     if job.is_chief:

@@ -247,14 +247,13 @@ def global_batch(args: argparse.Namespace, pipelines: int) -> int:
     return int(args.batch_size // micros * sum(map(int, args.shares.split(","))))
 
 
-def batches(data: Any, args: argparse.Namespace, pipelines: int, of: str) -> int:
-    """Returns the whole global batches in one pass over `data`, which must have a known length. Throws ValueError if there
-    are none."""
-    each = global_batch(args, pipelines)
-    count = len(data) // each
+def batches(data: Any, together: int, of: str) -> int:
+    """Returns the whole global batches of `together` rows in one pass over `data`, which must have a known length. Throws
+    ValueError if there are none."""
+    count = len(data) // together
     if count == 0:
-        raise ValueError(f"the {of} data has {len(data)} rows, fewer than one global batch of {each} in {pipelines} "
-                         f"pipeline{'s' * (pipelines > 1)}; choose a smaller --batch-size")
+        raise ValueError(f"the {of} data has {len(data)} rows, fewer than one global batch of {together}; choose a smaller "
+                         "--batch-size")
     return int(count)
 
 

@@ -173,7 +173,7 @@ class Options(ResNetCase):
             (("--dataset", "cifar100", "--data", ""), "needs --data PATH"),
             (("--dataset", "mnist"), "invalid choice: 'mnist'"),
             (("--model", "resnet20"), "invalid choice: 'resnet20'"),
-            (("--batch-size", 64), "has 16 rows, fewer than one global batch of 64 in 1 pipeline"),
+            (("--batch-size", 64), "has 16 rows, fewer than one global batch of 64"),
             (("--data", self.folder / "nowhere"), "nowhere"),
             (("--optimizer", "adam", "--momentum", 0.5),
              "--momentum belongs to momentum and nesterov, and the optimizer is adam"),
