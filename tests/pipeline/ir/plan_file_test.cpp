@@ -140,9 +140,9 @@ TEST(PlanFile, ReplicasAndChunksFromIds) {
 TEST(PlanFile, SaysHowManyCopiesACsvLooksLike) {
   for (const char* concat : {"direct", "doubling", "halving"}) {
     for (const int pairs : {1, 2}) {
-      Sizes sizes{.stages = 4, .micro_batches = 8, .pairs = pairs, .concat = concat};
-      if (!is_legal(*find_method("chimera"), sizes)) continue;
-      const Schedule s = generate("chimera", sizes);
+      if (pairs > 1 && std::string(concat) != "direct") continue;
+      const Schedule s =
+          generate("chimera", {.stages = 4, .micro_batches = 8, .pairs = pairs, .concat = concat});
       PlanFacts facts = facts_of(s);
       const std::string says = fmt::format(
           "its {} stages run different micro-batches, as {} copies of a model of 4 "
