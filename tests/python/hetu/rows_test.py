@@ -389,7 +389,7 @@ class Refused(unittest.TestCase):
             ("Arrays: a field cannot be named 'fields'", lambda: arrays(fields=x, batch_size=1)),
             ("Arrays: augment must return a dict of arrays by field, got a NoneType",
              lambda: arrays(x=x, batch_size=1, augment=lambda b, _: None)),
-            ("Arrays: 5 rows are fewer than one global batch, 2 pipelines x 3; choose a smaller batch_size",
+            ("Arrays: 5 rows are fewer than one global batch of 6; choose a smaller batch_size",
              lambda: arrays(x=x, batch_size=3).loader(2, 0, ["x"])),
             ("Dataset: a generator has no __len__", lambda: dataset((i for i in "a"), 1)),
             ("Dataset: a set has no __getitem__", lambda: dataset({1}, 1)),

@@ -295,7 +295,7 @@ class Traps(unittest.TestCase):
         ht.new_graph()
         data = ht.data.Arrays(x=np.ones((3, 2)), batch_size=4)
         loss = ht.step_mean(ht.ops.linear(data.x, ht.parameter("w", [1, 2], ht.graph.constant(1.0))))
-        says = r"^traps_test\.py:\d+: Arrays: 3 rows are fewer than one global batch, 1 pipelines x 4"
+        says = r"^traps_test\.py:\d+: Arrays: 3 rows are fewer than one global batch of 4;"
         with self.assertRaisesRegex(ValueError, says):
             ht.Executor({"train": [ht.optim.SGD(0.1).minimize(loss)]}, threads=1)
 
