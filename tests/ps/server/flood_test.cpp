@@ -172,7 +172,7 @@ TEST(Floods, OfTables) {
     return static_cast<std::int64_t>(is_said);
   });
   EXPECT_GT(refused, 0);
-  EXPECT_THAT(why, testing::AllOf(testing::HasSubstr("of at most 67108864 bytes"),
+  EXPECT_THAT(why, testing::AllOf(testing::HasSubstr("of at most 64.0 MiB (67108864 bytes)"),
                                   testing::HasSubstr("worker 9 needs")));
   EXPECT_LT(found.grown_MB, HETU_GROWTH_MB + 3 * kMemory_MB) << found.said << " messages";
 }

@@ -125,9 +125,10 @@ TEST(Limits, TablesWithoutEndAreRefusedAndNamed) {
     EXPECT_GT(opened, 2);
     const auto refused = hall.heard<NotJoined>(2);
     ASSERT_EQ(refused.size(), 1U);
-    EXPECT_THAT(refused[0].text,
-                AllOf(HasSubstr("parameter server 0"), HasSubstr("of at most 33554432 bytes"),
-                      HasSubstr("worker 2"), HasSubstr("\"t" + std::to_string(opened - 1) + "\"")));
+    EXPECT_THAT(
+        refused[0].text,
+        AllOf(HasSubstr("parameter server 0"), HasSubstr("of at most 32.0 MiB (33554432 bytes)"),
+              HasSubstr("worker 2"), HasSubstr("\"t" + std::to_string(opened - 1) + "\"")));
     honest.step();
     // The tables have other members that may still come, so they stay.
     hall.store().peer_died(2, "fell");
@@ -162,8 +163,8 @@ TEST(Limits, FirstValuesRowsAndRoundsAreRefusedAndNamed) {
   hall.come(2);
   hall.say(2, Join{0, "dense", kMiB, 1, 0});
   hall.say(2, Init{0, 0}, zeros(kMiB));
-  EXPECT_THAT(hall.refusal(2),
-              AllOf(HasSubstr("worker 2 needs 4195328 more"), HasSubstr("\"dense\"")));
+  EXPECT_THAT(hall.refusal(2), AllOf(HasSubstr("worker 2 needs 4.0 MiB (4195328 bytes) more"),
+                                     HasSubstr("\"dense\"")));
   honest.step();
   hall.come(3);
   hall.say(3, Join{0, "rows", 64 * kMiB, 1, 0, {}, 64, {}});
