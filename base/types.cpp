@@ -18,6 +18,11 @@ constexpr DTypeRow kDTypes[] = {{"float32", 4, true}, {"float64", 8, true}, {"bf
 
 const DTypeRow& row(DType dtype) { return kDTypes[static_cast<int>(dtype)]; }
 
+// The lowest number has no positive counterpart in its own type.
+std::uint64_t magnitude(std::int64_t dim) {
+  return dim < 0 ? 0 - static_cast<std::uint64_t>(dim) : static_cast<std::uint64_t>(dim);
+}
+
 }  // namespace
 
 std::int64_t dtype_bytes(DType dtype) { return row(dtype).bytes; }
@@ -33,11 +38,6 @@ DType parse_dtype(std::string_view name) {
     known += (i ? ", " : "") + std::string(kDTypes[i].name);
   }
   fail(Code::InvalidArgument, "unknown dtype '{}'; known: {}", name, known);
-}
-
-// The lowest number has no positive counterpart in its own type.
-static std::uint64_t magnitude(std::int64_t dim) {
-  return dim < 0 ? 0 - static_cast<std::uint64_t>(dim) : static_cast<std::uint64_t>(dim);
 }
 
 std::string to_string(const Shape& shape) {

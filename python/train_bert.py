@@ -164,8 +164,7 @@ def train(args: argparse.Namespace, job: ht.Executor) -> None:
     evaluation = rows_of(args, args.eval_data) if args.eval_data else None
     if evaluation:
         job.data.check_meaning(evaluation)
-    together = training.global_batch(args, job.layout.pipelines)
-    evaluations = training.batches(evaluation, together, "evaluation") if evaluation else 0
+    evaluations = training.batches(evaluation, job.global_batch, "evaluation") if evaluation else 0
 
     def epoch_end(epoch: training.Epoch) -> dict[str, float]:
         last.extend(step.scalars["mlm_loss"] for step in epoch.steps)

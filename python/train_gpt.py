@@ -77,13 +77,12 @@ def build(args: argparse.Namespace) -> ht.Executor:
 
 def train(args: argparse.Namespace, job: ht.Executor) -> None:
     """Trains in epochs of a pass over the text each, and prints the reached loss at the end."""
-    epoch_steps = training.batches(job.data, training.global_batch(args, job.layout.pipelines), "training")
+    epoch_steps = training.batches(job.data, job.global_batch, "training")
     args.steps = args.steps or args.epochs * epoch_steps
     last: collections.deque[float] = collections.deque(maxlen=20)
     evaluation = ht.text.Text(args.eval_data, args.batch_size, args.length, job.data.vocabulary, train=False) \
         if args.eval_data else None
-    together = training.global_batch(args, job.layout.pipelines)
-    evaluations = training.batches(evaluation, together, "evaluation") if evaluation else 0
+    evaluations = training.batches(evaluation, job.global_batch, "evaluation") if evaluation else 0
 
     def epoch_end(epoch: training.Epoch) -> dict[str, float]:
         last.extend(step.loss for step in epoch.steps)

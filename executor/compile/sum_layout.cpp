@@ -1,6 +1,7 @@
 #include "executor/compile/sum_layout.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -50,17 +51,18 @@ SumLayout sum_layout(const std::vector<const Schedule*>& plans) {
     const Placement& placement = plan.placements[p];
     const int id = static_cast<int>(p), worker = placement.workers[0];
     int first = 0, first_worker = 0;
+    const Schedule* known = nullptr;  // the plan of `micros`
+    std::vector<int> micros;
     for (const Schedule* one : plans) {
-      const std::vector<Instr> row = unroll(one->workers[static_cast<std::size_t>(worker)]);
-      SumCopy copy = {first_worker + worker,
-                      id,
-                      placement.model_stage,
-                      order_of(row, id, Kind::WeightGrad),
-                      {}};
-      require(order_of(row, id, Kind::InputGrad) == copy.micros,
-              "'{}' computes I and W of stage {} in different orders of micro-batches, and --sums "
-              "tree needs the same order; use --sums running",
-              plan.method, placement.model_stage);
+      if (one != std::exchange(known, one)) {
+        const std::vector<Instr> row = unroll(one->workers[static_cast<std::size_t>(worker)]);
+        micros = order_of(row, id, Kind::WeightGrad);
+        require(order_of(row, id, Kind::InputGrad) == micros,
+                "'{}' computes I and W of stage {} in different orders of micro-batches, and "
+                "--sums tree needs the same order; use --sums running",
+                plan.method, placement.model_stage);
+      }
+      SumCopy copy = {first_worker + worker, id, placement.model_stage, micros, {}};
       for (int& micro : copy.micros) micro += first;
       copy.parts = largest_parts(copy.micros, layout.total);
       layout.copies.push_back(std::move(copy));

@@ -43,6 +43,26 @@ struct NeedsOf {
   }
 };
 
+// Returns the layout of the pipelines, whose plans differ if they have shares.
+SumLayout layout_of(const JobPlan& job) {
+  const JobOptions& o = job.options;
+  const Schedule& own = job.asynchronous ? job.one_step : job.lowered;
+  if (o.shares.empty()) return sum_layout(own, job.linked);
+  std::map<int, Schedule> others;
+  std::vector<const Schedule*> plans;
+  for (int d = 0; d < job.linked; ++d) {
+    const JobOptions of = for_pipeline(o, d);
+    if (of.micro_batches == o.micro_batches) {
+      plans.push_back(&own);
+      continue;
+    }
+    const auto [at, fresh] = others.try_emplace(of.micro_batches);
+    if (fresh) at->second = computes_of(job.graph, of, 1);
+    plans.push_back(&at->second);
+  }
+  return sum_layout(plans);
+}
+
 // Checks that servers can add gradients in the order of the tree. They get one sum from each
 // pipeline, so this sum must be a node of the tree.
 void check_sums_of_servers(const JobPlan& job, const SumLayout& layout) {
@@ -134,26 +154,6 @@ Feature shares_needs(const JobPlan& job) {
           {{Trait::WorkerUpdates, "Leave --sync-method ps or --shares out"},
            {Trait::Flush, "Choose a synchronous method, or leave it out"},
            {Trait::WorkerTables, "Keep the tables on the workers, or leave it out"}}};
-}
-
-// Returns the layout of the pipelines, whose plans differ if they have shares.
-static SumLayout layout_of(const JobPlan& job) {
-  const JobOptions& o = job.options;
-  const Schedule& own = job.asynchronous ? job.one_step : job.lowered;
-  if (o.shares.empty()) return sum_layout(own, job.linked);
-  std::map<int, Schedule> others;
-  std::vector<const Schedule*> plans;
-  for (int d = 0; d < job.linked; ++d) {
-    const JobOptions of = for_pipeline(o, d);
-    if (of.micro_batches == o.micro_batches) {
-      plans.push_back(&own);
-      continue;
-    }
-    const auto [at, fresh] = others.try_emplace(of.micro_batches);
-    if (fresh) at->second = computes_of(job.graph, of, 1);
-    plans.push_back(&at->second);
-  }
-  return sum_layout(plans);
 }
 
 SumLayout sums_of(const JobPlan& job) {

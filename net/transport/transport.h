@@ -196,6 +196,8 @@ class Transport {
   /// Returns the error for a message whose length differs from its receive, or "" if they are
   /// equal. For transports only.
   static std::string size_error(int receiver, std::size_t expected, int sender, std::size_t sent);
+  /// Returns this worker's own position.
+  std::string own_position();
 
  protected:
   Transport(int worker, int workers, Options options)
@@ -207,8 +209,6 @@ class Transport {
   virtual void cancel(Request& request) = 0;
   /// Returns the position that a peer reports within about a second, or "".
   virtual std::string ask_position(int peer) = 0;
-  /// Returns this worker's own position.
-  std::string own_position();
 
  private:
   friend class Request;

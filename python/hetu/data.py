@@ -68,7 +68,10 @@ class Data:
         return _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, ahead, self._once, shares)
 
     def _divided(self, shares: Sequence[int]) -> Data:
-        """Returns the same data, of which pipeline d takes shares[d] rows per step; without shares, batch_size."""
+        """Returns the same data, of which pipeline d takes shares[d] rows per step; without shares, batch_size. It is this
+        object if its rows are divided like that already: loaders note in it what they learn about the data."""
+        if list(self._shares) == list(shares):
+            return self
         other = copy(self)
         other._shares = shares
         return other

@@ -12,11 +12,6 @@ namespace nb = nanobind;
 namespace hetu {
 namespace {
 
-// Reads the position that a peer would receive (Transport::set_reporter), which is protected.
-struct PositionReader : comm::Transport {
-  static constexpr auto kRead = &PositionReader::own_position;
-};
-
 // Lets Ctrl-C end a wait for other workers, as it ends Python's own waits.
 void look_at_signals() {
   const nb::gil_scoped_acquire held;
@@ -43,7 +38,7 @@ void bind_links(nb::module_& m) {
       .def_prop_ro("worker", &comm::Transport::worker)
       .def_prop_ro("workers", &comm::Transport::workers)
       .def("host_of", &comm::Transport::host_of)
-      .def("position", PositionReader::kRead)
+      .def("position", &comm::Transport::own_position)
       .def("abort", &comm::Transport::abort, nb::call_guard<nb::gil_scoped_release>())
       .def("leave", &comm::Transport::leave, nb::call_guard<nb::gil_scoped_release>())
       .def("give_up", &comm::Transport::give_up, nb::call_guard<nb::gil_scoped_release>());

@@ -109,8 +109,7 @@ class Executor:
     @property
     def data(self) -> Data:
         """The data object that the graph reads."""
-        shares = self.spec.shares
-        return self.spec.data._divided(shares) if shares else self.spec.data
+        return self.spec.data
 
     @property
     def layout(self) -> Any:

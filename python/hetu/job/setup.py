@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hetu import _hetu
@@ -115,8 +115,9 @@ class JobSetup:
         meaningless = "" if payload == "whole" else f"payload {payload}"
         if meaningless and given.compare_single:
             raise ValueError(f"payload {payload} gives meaningless results, which can't be compared; remove compare_single")
-        return JobSpec(self.graph, self.fetches, self.data, self.layout, cuts, options, self.options.get("seed") or 0,
+        spec = JobSpec(self.graph, self.fetches, self.data, self.layout, cuts, options, self.options.get("seed") or 0,
                        meaningless, given.compare_single)
+        return replace(spec, data=self.data._divided(spec.shares))
 
     def _common_options(self) -> dict[str, Any]:
         """Returns the options that the job has with any plan, and those for the plan."""

@@ -43,8 +43,7 @@ class Worker:
         self.loader = self.open_loader(data, together, (pipelines, self.job.pipeline), reads)
         # By pipeline, for compare_single: one process does the same steps.
         self.loaders_of_all = [
-            data._divided(spec.shares).loader(pipelines, d, fields, self.readers.single(together, d))
-            for d in range(pipelines) if fields
+            data.loader(pipelines, d, fields, self.readers.single(together, d)) for d in range(pipelines) if fields
         ]
 
     @property

@@ -52,6 +52,23 @@ class Steps(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
 
+    def test_an_iterable_is_as_long_as_its_first_epoch(self):
+        rows = np.random.default_rng(SEED).standard_normal((3, BATCH, 2)).astype(np.float32)
+        items = type("Items", (), {"__iter__": lambda self: iter({"x": x} for x in rows)})()
+        ht.new_graph()
+        data = ht.data.Batches(items, BATCH)
+        loss = ht.step_mean(ht.ops.linear(data.x, ht.parameter("w", [1, 2], ht.graph.normal(0.6)))[:, 0] ** 2, name="loss")
+        job = ht.Executor({"train": [loss, ht.optim.SGD(0.1).minimize(loss)]}, threads=1)
+        self.assertIs(job.data, data)
+        self.assertIsNone(data.steps_per_epoch(1))
+        losses(job, steps=4)
+        self.assertEqual(data.steps_per_epoch(1), 3)
+
+    def test_pipelines_of_unequal_shares(self):
+        job = build("threads:3x1", micro_batches=2, shares=[1, 2, 1], sums="tree")
+        self.assertEqual((job.global_batch, job.data.steps_per_epoch(3)), (4, ROWS // 4))
+        self.assertEqual([step for step, _ in losses(job, steps=12)], list(range(12)))
+
     def test_more_and_in_all(self):
         whole = losses(build(), steps=7)
         job = build()

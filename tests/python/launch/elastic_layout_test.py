@@ -27,6 +27,10 @@ class BestLayout(unittest.TestCase):
                         self.assertLessEqual(max(shares) - min(shares), 1 if method else 0)
                         for micro_batches in set(shares):
                             schedule.generate(layout.method or "gpipe", stages=layout.stages, micro_batches=micro_batches)
+                        if method in ("", "1f1b"):
+                            self.assertEqual(layout.stages, min(stages, workers))
+                            if workers == first.workers:  # no worse than what the user gave
+                                self.assertEqual(layout.workers, workers)
                         if method == "1f1b":  # it takes any number, so more workers never give fewer
                             self.assertGreaterEqual(layout.workers, before)
                         before = layout.workers
