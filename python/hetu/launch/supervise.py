@@ -292,17 +292,22 @@ class Job:
         if now - self._watched_at < guard.HEARTBEAT_S:
             return
         self._watched_at = now
-        is_local = not self.address.startswith("tcp:")
-        guards = {worker.guard: worker for worker in self._workers if is_local and worker.guard and worker.code is None}
+        guards = {worker.guard: worker for worker in self._workers if worker.code is None and self._has_guard_here(worker)}
         mpiruns = {part.process.pid: part for part in self._parts
                    if part.lost_at is None and part.process.pid not in self._statuses}
         for pid in self._stop_watch.stay_stopped([*guards, *mpiruns], now):
             if pid in guards:
-                self._lose_worker(guards[pid], -signal.SIGKILL, f"is lost: its guard (pid {pid}) {STOPPED}")
-                processes.signal_to(os.kill, pid, signal.SIGKILL)
+                self._lose_stopped_guard(guards[pid])
             elif self._ended_at is None:
                 self._fail(mpiruns[pid], COMM, f"mpirun (pid {pid}) {STOPPED}")
                 processes.signal_to(os.kill, pid, signal.SIGCONT)  # so that it can end
+
+    def _has_guard_here(self, worker):
+        return worker.guard and not self.address.startswith("tcp:")
+
+    def _lose_stopped_guard(self, worker):
+        self._lose_worker(worker, -signal.SIGKILL, f"is lost: its guard (pid {worker.guard}) {STOPPED}")
+        processes.signal_to(os.kill, worker.guard, signal.SIGKILL)
 
     def _check_hangs(self, now):
         """Warns of parts whose workers make no progress, and gives them up at their limit."""
@@ -317,9 +322,14 @@ class Job:
 
     def _lose_pipeline(self, part, reason):
         """Handles a pipeline that the coordinator has given up. The coordinator notices by silence what a guard can't see.
-        If heturun itself has reported the failure to it, heturun determines the cause."""
+        If heturun itself has reported the failure to it, or finds a stopped guard, heturun determines the cause."""
         if len(self._parts) > 1 and self._ended_at is None and part.lost_at is None and part.failed_at is None:
-            self._fail(part, COMM, reason)
+            stopped = [w for w in part.workers
+                       if w.code is None and self._has_guard_here(w) and processes.is_stopped(w.guard)]
+            for worker in stopped:
+                self._lose_stopped_guard(worker)
+            if not stopped:
+                self._fail(part, COMM, reason)
 
     def _lose_service(self, who, status, how):
         # Otherwise it ended because of a worker.
