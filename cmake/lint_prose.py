@@ -1,7 +1,7 @@
 """Checks of the prose in comments, docstrings and Markdown pages (WRITING, rules 1 and 8). Used by lint.py.
 
-The rules are those that a program can decide: the first word of a comment or docstring, and the length of table cells.
-Everything else is for reviewers."""
+The rules are those that a program can decide: the first words of sentences in comments and docstrings, and the length of
+table cells. Everything else is for reviewers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 
 # A comment that begins so has no subject, and a reader has to guess it.
 STARTS = re.compile(r"(?:Of|What|Whether|Whose|That|Those|How|Who|Whom|Whoever|The same of|For whom)\b")
+# Later sentences may begin with "That" before a noun.
+LATER_STARTS = re.compile(r"(?:Of|What|Whether|Whose|Those|Whom|Whoever|The same of|For whom)\b")
 CELL_WORDS = 40
 GENERATED = tuple(f"docs/{name}.md" for name in ("reference", "operators", "equality", "reproduction", "schedules",
                                                  "errors", "lab/speed"))
@@ -69,15 +71,23 @@ def cells(text: str) -> Iterator[tuple[int, str]]:
             yield from ((number, cell) for cell in line.strip("|").split(" | "))
 
 
+def bad_starts(comment: str) -> Iterator[str]:
+    """Yields the first words of each sentence that begins with a word of STARTS or LATER_STARTS. Questions may."""
+    for place, sentence in enumerate(re.split(r"(?<=[.!?:])\s+(?=[A-Z])", comment.strip())):
+        if (LATER_STARTS if place else STARTS).match(sentence) and not sentence.endswith("?"):
+            yield " ".join(sentence.split()[:4])
+
+
 def check(root: Path, names: list[str]) -> list[str]:
-    """Returns a line for each comment that begins with a word of STARTS, and for each table cell with too many words."""
+    """Returns a line for each sentence of a comment that begins with such a word, and for each table cell with too many
+    words."""
     found = []
     for name in names:
         if name.endswith((*CPP, ".py")):
             text = (root / name).read_text(errors="replace")
             comments = python_comments(text) if name.endswith(".py") else cpp_comments(text)
-            found += [f"{name}:{number}: a comment begins with '{' '.join(words.split()[:4])}': begin with a verb or a noun"
-                      for number, words in comments if STARTS.match(words.strip())]
+            found += [f"{name}:{number}: a sentence begins with '{start}': begin with a verb or a noun"
+                      for number, words in comments for start in bad_starts(words)]
         elif name.endswith(".md") and name not in GENERATED:
             text = (root / name).read_text(errors="replace")
             found += [f"{name}:{number}: a cell has {len(cell.split())} words, at most {CELL_WORDS}: move text below it"

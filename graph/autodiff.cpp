@@ -4,8 +4,8 @@
 // Gradient nodes are split into two phases so that zero-bubble schedules can delay part of a
 // backward. A new gradient node starts as W (WeightGrad). When its value turns out to contribute to
 // the gradient of an activation, the node and all gradient nodes that it reads become I
-// (InputGrad). What remains W feeds parameters only. For example, in y = linear(x, w) the product
-// dy w is I, and the product dy^T x is W.
+// (InputGrad). Nodes that remain W feed parameters only. For example, in y = linear(x, w) the
+// product dy w is I, and the product dy^T x is W.
 #include <algorithm>
 #include <limits>
 #include <utility>

@@ -80,9 +80,9 @@ class Run {
   void look_ahead();
   void grant_averaged();
   int repetitions() const;
-  // Returns true if a worker's own reports are returned unchanged. That is the case if the step has
-  // reduced its scalars, so that every worker has the sums, and on workers that don't receive the
-  // others' reports.
+  // Returns true if a worker's own reports are returned unchanged: if the step has reduced its
+  // scalars, so that every worker has the sums, and on workers that don't receive the others'
+  // reports.
   bool gives_own() const { return by_step_ || !channel_.is_chief(); }
 
   Stages& stages_;

@@ -90,9 +90,9 @@ PreparedKernel prepared(const Conv& conv, ConvResult result, const Bias& bias, c
 PreparedKernel convolve(const KernelDesc& d, ConvResult result, const Bias& bias) {
   const ConvShape s = conv_shape(d);
   const DType values = d.inputs[0].dtype;
-  // Winograd in float32 needs a quarter of the multiplications. That compensates for bfloat16
-  // products that are twice as fast (AVX-512-BF16), but not for those that are eight times as fast
-  // (AMX).
+  // Winograd in float32 needs a quarter of the multiplications. This saves more than bfloat16
+  // products that are twice as fast (AVX-512-BF16), but less than those that are eight times as
+  // fast (AMX).
   const bool few = values == DType::Float32 || !multiplies_bfloat16_tiles();
   if (d.images == Layout::ChannelsLast && few && Winograd::is_quick() && Winograd::fits(s))
     return prepared(Winograd(s, result, values), result, bias, "winograd");

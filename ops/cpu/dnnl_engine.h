@@ -70,8 +70,8 @@ class DnnlCall {
 
   /// Adds an argument with this memory description. Returns its number for bind().
   int add(int arg, const dnnl::memory::desc& desc);
-  /// Binds argument `number` to an address. Whether the primitive reads or writes it depends on the
-  /// argument.
+  /// Binds argument `number` to an address. The argument determines whether the primitive reads or
+  /// writes it.
   void bind(int number, const void* data) {
     memories_[static_cast<std::size_t>(number)].set_data_handle(const_cast<void*>(data));
   }

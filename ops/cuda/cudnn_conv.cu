@@ -1,7 +1,7 @@
 // Convolutions by cuDNN, where it is available, before the products of conv.cu.
 //
 // For matrix units, channels-last images need weights in the same layout, so the weights are
-// transposed to scratch memory. Of two-byte floats, matrix units load eight channels at once. The
+// transposed to scratch memory. Matrix units load eight channels of two-byte floats at once. The
 // images of a first layer have fewer channels. Where few_channels.cu doesn't accept such a layer,
 // all images of a micro-batch are copied to scratch memory with zeros after their channels. The
 // weights are padded in the same way, and of their gradient only the true channels are kept.

@@ -18,8 +18,8 @@ struct StageDevices {
 };
 
 /// Returns the first block of each stage such that the most expensive stage costs as little as
-/// possible. Of equal cuts it returns the one with the lighter later stages. Throws InvalidArgument
-/// with both numbers unless 1 <= stages <= blocks.
+/// possible. If several cuts are equal, it returns the one with the lighter later stages. Throws
+/// InvalidArgument with both numbers unless 1 <= stages <= blocks.
 std::vector<int> balance_blocks(const std::vector<double>& block_costs, int stages);
 
 /// As above, for devices: a stage of half the speed takes twice as long. Returns nullopt if no cut

@@ -10,8 +10,8 @@
 // For example, bubbles hold 3 units per step, and there are 7 pieces of one unit. Pieces 1-3 go
 // into step 0, 4-6 into step 1 and 7 into step 2. The remaining 2 units of step 2 are for
 // inversions. Work in a gap doesn't delay the step. The difficulty is in the collectives. If two of
-// them share two or more workers, all these workers must post them in the same order. That includes
-// the gradient sums that the plan has already (spots_of).
+// them share two or more workers, all these workers must post them in the same order. The gradient
+// sums that the plan has already (spots_of) count, too.
 
 #include "pipeline/fill/bubbles.h"
 

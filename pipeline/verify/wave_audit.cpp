@@ -14,7 +14,7 @@ WaveAudit::WaveAudit(const PlanIndex& index)
       stages_(index.graph().stages()) {}
 
 // The weights of a forward lack those updates of its own pipeline that came before its micro-batch
-// but after its version. Of another pipeline they lack all earlier updates, except the waves that
+// but after its version. They lack all earlier updates of other pipelines, except the waves that
 // the last pull of that version is guaranteed to contain.
 void WaveAudit::forward(int position, int version) {
   if (!waves_) return;

@@ -59,9 +59,9 @@ std::int64_t Answers::unread(const ClientSlot& client) const {
   return found == unread_.end() ? 0 : found->second->load();
 }
 
-// A worker pulls all parts of its dense tables at once. That is legitimate, and cheap as long as
-// nobody changes them, because the answers share the tables' memory. The limit therefore allows one
-// copy of each dense table in addition.
+// A worker may pull all parts of its dense tables at once. The answers share the tables' memory, so
+// they are cheap as long as nobody changes the tables. The limit therefore allows one copy of each
+// dense table in addition.
 bool Answers::may_send(ClientSlot& client, std::int64_t bytes) {
   const std::int64_t all = unread(client) + bytes;
   if (all <= most_unread_) return true;

@@ -250,18 +250,20 @@ class PythonSizes(unittest.TestCase):
 
 class Prose(unittest.TestCase):
     def starts(self, name: str, text: str) -> list[str]:
-        return [f for f in findings({name: text}) if "a comment begins with" in f]
+        return [f for f in findings({name: text}) if "a sentence begins with" in f]
 
     def test_a_comment_without_a_subject_is_found(self):
         self.assertEqual(self.starts("ops/a.h", "// Contents.\n#pragma once\n/// Whether it is kept.\nbool is_kept();\n"),
-                         ["ops/a.h:3: a comment begins with 'Whether it is kept.': begin with a verb or a noun"])
+                         ["ops/a.h:3: a sentence begins with 'Whether it is kept.': begin with a verb or a noun"])
         self.assertTrue(self.starts("ops/a.cpp", "int a = 0;  // of all\nint b = 0;  // What is left.\n"))
         self.assertTrue(self.starts("ops/a.cpp", "int a = 0;  // rows\n// How many.\nint b = 0;\n"))
         self.assertTrue(self.starts("python/a.py", 'def f():\n    """What is left."""\n'))
         self.assertTrue(self.starts("python/a.py", "x = 1\n# Of all pipelines.\ny = 2\n"))
+        self.assertEqual(self.starts("ops/a.cpp", "// Returns the rows.\n// What follows is the same comment.\nint a();\n"),
+                         ["ops/a.cpp:1: a sentence begins with 'What follows is the': begin with a verb or a noun"])
 
     def test_other_comments_are_not(self):
-        for name, text in (("ops/a.cpp", "// Returns the rows.\n// What follows is the same comment.\nint a();\n"),
+        for name, text in (("ops/a.cpp", "// Returns the rows.\n// That order is kept.\nint a();\n"),
                            ("ops/a.cpp", 'const char* a = "// What a string";\n'),
                            ("python/a.py", '"""Rows.\n\nWhat is a row? The text below says it."""\n')):
             self.assertEqual(self.starts(name, text), [], text)

@@ -1,5 +1,5 @@
 // Plans of no method are made by a random topological sort. All computations of a step become tasks
-// with their inputs. Of the tasks whose inputs are done, a random one is appended to the row of its
+// with their inputs. A random one of the tasks whose inputs are done is appended to the row of its
 // worker, until none is left. The order is therefore always executable by workers that wait for
 // each input.
 #include "tests/pipeline/random_plans.h"

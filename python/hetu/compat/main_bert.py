@@ -62,7 +62,7 @@ def options() -> training.Parser:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Returns the flags. Those of --config override typed ones, as in the original."""
+    """Returns the flags. Flags of --config override typed ones, as in the original."""
     args = options().parse_args(arguments)
     chimera_flags.refuse_wandb(args)
     check_log(args.log)

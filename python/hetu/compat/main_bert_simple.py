@@ -80,7 +80,7 @@ def options() -> training.Parser:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Returns the flags. Those of --config override typed ones. Throws ValueError."""
+    """Returns the flags. Flags of --config override typed ones. Throws ValueError."""
     args = options().parse_args(arguments)
     chimera_flags.refuse_wandb(args)
     check_log(args.log)

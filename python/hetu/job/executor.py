@@ -211,14 +211,14 @@ class Executor:
     ) -> Iterator[Step]:
         """Runs the list `name` and yields its steps as they are done. Nothing happens before the first step is requested.
 
-        steps: of a training, the number of further steps (default 1), counted from its present step or, with `resume`, from
-        the loaded step. Of a validation, the number of batches (default 1) from the start of `data`.
-        until: of a training, the number of steps in all, counted from step 0 also after a resume. No steps are left if it
+        steps: in a training, the number of further steps (default 1), counted from its present step or, with `resume`, from
+        the loaded step. In a validation, the number of batches (default 1) from the start of `data`.
+        until: in a training, the number of steps in all, counted from step 0 also after a resume. No steps are left if it
         is already reached.
         checkpoint, every, keep, resume: the folder for checkpoints, the steps between two of them (0: only at the end), the
         number of newest checkpoints to keep, and True to continue from the newest one.
         trace: a file for the measured events, next to the plan's prediction from the measured times.
-        data: of a validation; the training data by default.
+        data: of a validation; by default that of the training.
         hooks: called between steps, and at the end of each epoch; see hetu.hooks.
         epoch_steps: steps per epoch; by default a pass over the data.
         A training ends early, and saves, when a worker was asked to stop (SIGUSR1 or the first Ctrl-C; see

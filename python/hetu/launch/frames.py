@@ -65,7 +65,7 @@ class Lines:
         self._tail = b""
 
     def feed(self, data):
-        """Returns the complete lines, or b"". Of a line that is too long, returns a part."""
+        """Returns the complete lines, or b"". A line that is too long is returned in parts."""
         data = self._tail + data
         end = data.rfind(b"\n") + 1
         self._tail = data[end:]

@@ -207,7 +207,7 @@ class _Piece:
         """Returns the bytes of the cost file, and the output without its graph. A tensor that several pieces keep counts
         for the first one.
 
-        kept: the storages that are counted already. Those of the output that this piece keeps are added.
+        kept: the storages that are counted already. Storages of the output that this piece keeps are added.
         """
         weights = {id(p): p for p in self.piece.parameters()}.values()
         own = storages_of([*weights, *self.piece.buffers()])

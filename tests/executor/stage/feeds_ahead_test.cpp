@@ -105,8 +105,8 @@ Weights weights_of(const Job& trainer) {
   return weights;
 }
 
-/// The batches of a training. What is known ahead and what next() gives may differ: batches of
-/// zeros replace one of them.
+/// The batches of a training. The batches that are known ahead and those that next() gives may
+/// differ: batches of zeros replace one of them.
 class Steps final : public BatchStream {
  public:
   enum class Zeros {

@@ -9,8 +9,8 @@
 
 namespace hetu {
 
-/// Applies one update. Of `tensors`, only the tensors, their rounding, their length and `decay` are
-/// used.
+/// Applies one update. It uses only the tensors of `tensors`, their rounding, their length and
+/// `decay`.
 inline void apply_update(const OptimizerConfig& config, const SweepCall& tensors, double factor,
                          std::int64_t update) {
   SweepCall call = sweep_call(config, factor, update);

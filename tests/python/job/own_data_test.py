@@ -79,8 +79,8 @@ class OwnData(unittest.TestCase):
         return (*json.loads("[[" + lines[0]), done.stdout + done.stderr)
 
     def test_learns_the_same_on_any_number_of_workers(self):
-        """A field whose rows come from a different draw would keep the loss at its initial value. That is 2.8 on average,
-        and no batch of 32 rows in 200,000 draws was below 0.78."""
+        """A field whose rows come from a different draw would keep the loss at its initial value, which is 2.8 on
+        average, and no batch of 32 rows in 200,000 draws was below 0.78."""
         for pipelines, stages, method, more in [
             (1, 1, "1f1b", {}), (1, 2, "1f1b", {}), (1, 4, "pipedream", {}), (2, 2, "chimera", {"compare_single": True}),
         ]:

@@ -3,8 +3,8 @@
 import torch
 
 WORDS, ROWS, LENGTH = 64, 4, 12
-# use_cache: stages keep no earlier tokens. With a cache, the forward of transformers 5.24 copies keys and values. That gives
-# them another memory layout, which changes the last bits of a matrix product.
+# use_cache: stages keep no earlier tokens. With a cache, the forward of transformers 5.24 copies keys and values. The
+# copies have another memory layout, which changes the last bits of a matrix product.
 SIZES = {"vocab_size": WORDS, "hidden_size": 32, "num_attention_heads": 2, "pad_token_id": 0}
 ENCODER = {**SIZES, "intermediate_size": 48, "max_position_embeddings": 32, "hidden_dropout_prob": 0.0,
            "attention_probs_dropout_prob": 0.0}
