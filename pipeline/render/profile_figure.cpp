@@ -14,7 +14,8 @@ namespace hetu {
 namespace {
 
 constexpr std::uint32_t kFlush = 0xd62728;
-constexpr double kLeastWidth = 480;
+constexpr double kLeastWidth = 283;   // 75 mm
+constexpr double kColumnWidth = 480;  // a narrower figure has smaller margins and rows
 
 // The last entry is the look of kinds that are not drawn.
 const std::vector<KindLook>& profile_looks() {
@@ -109,6 +110,7 @@ class ProfileLayout {
 
  private:
   void add_set(const TimelineRowSet& set, const Facts& facts);
+  void centred(const std::string& text, double size, std::uint32_t colour);
   void add_rows(const TimelineRowSet& set, const Facts& facts, double pitch);
   void add_flushes(const Facts& facts, double top);
   void add_axis();
@@ -158,21 +160,29 @@ void ProfileLayout::add_flushes(const Facts& facts, double top) {
   }
 }
 
+// Writes a line above the plot, smaller than `size` if it would be wider than the figure.
+void ProfileLayout::centred(const std::string& text, double size, std::uint32_t colour) {
+  const double room = out_.width - 8, need = text_width(text, size);
+  const double fitting = std::min(size, size * room / need);
+  const double half = text_width(text, fitting) / 2;
+  const double middle = std::clamp(left_ + plot_ / 2, half + 4, out_.width - half - 4);
+  word(middle, y_, text, {fitting, Anchor::Middle, colour});
+}
+
 void ProfileLayout::add_set(const TimelineRowSet& set, const Facts& facts) {
   const std::string name = sets_.size() == 1        ? options_.title
                            : options_.title.empty() ? set.title
                                                     : options_.title + ", " + set.title;
   y_ += 26;
-  word(left_ + plot_ / 2, y_, fmt::format("{} [GPU util. {:.1f}%]", name, facts.use * 100),
-       {20, Anchor::Middle});
+  centred(fmt::format("{} [GPU util. {:.1f}%]", name, facts.use * 100), 20, kInk);
   y_ += 16;
-  word(left_ + plot_ / 2, y_,
-       fmt::format("overlaps counted once; from summed durations {:.1f}%", facts.summed * 100),
-       {11, Anchor::Middle, kGrey});
+  centred(fmt::format("overlaps counted once; from summed durations {:.1f}%", facts.summed * 100),
+          11, kGrey);
   y_ += 14;
   const double top = y_;
   // A set of 4 or more workers is 8 inches high.
-  const double pitch = std::clamp(592.0 / (facts.workers * sets_.size()), 4.0, 150.0);
+  const double height = out_.width < kColumnWidth ? out_.width * 0.6 : 592;
+  const double pitch = std::clamp(height / (facts.workers * sets_.size()), 4.0, 150.0);
   add_rows(set, facts, pitch);
   out_.front.push_back({left_, top - 4, plot_, y_ - top + 8, nullptr, kInk, 1});
   y_ += 4;
@@ -195,6 +205,11 @@ void ProfileLayout::add_key() {
   double x = left_;
   y_ += 16;
   bool several = false;
+  const auto wrap = [&](double need) {
+    if (x == left_ || x + need <= out_.width) return;
+    x = left_;
+    y_ += 18;
+  };
   std::string_view before;  // kinds with the same name have the same look
   for (const KindLook& look : profile_looks()) {
     const bool present = std::any_of(sets_.begin(), sets_.end(), [&](const TimelineRowSet& set) {
@@ -203,14 +218,17 @@ void ProfileLayout::add_key() {
     });
     if (!present || look.kind.empty() || look.name == before) continue;
     before = look.name;
+    const double need = 32 + text_width(std::string(look.name), 13);
+    wrap(need);
     out_.front.push_back({x, y_ - 11, 26, 13, &look, 0, 0});
     word(x + 32, y_, std::string(look.name), {13});
-    x += 32 + text_width(std::string(look.name), 13) + 22;
+    x += need + 22;
   }
   for (const TimelineRowSet& set : sets_) {
     for (const TraceEvent& e : set.events) several = several || e.step != set.events[0].step;
   }
   if (several) {
+    wrap(14 + text_width("flush @ GPU1", 13));
     out_.strokes.push_back({x + 4, y_ - 13, x + 4, y_ + 3, 2.4, kFlush, false});
     word(x + 14, y_, "flush @ GPU1", {13});
   }
@@ -234,7 +252,8 @@ Figure ProfileLayout::build() {
   out_.unit = resolve_unit(options_.unit, span_us_);
   out_.origin_us = facts.front().origin;
   out_.width = options_.width > 0 ? options_.width : 1920;  // 20 inches
-  plot_ = out_.width - left_ - 40;
+  if (out_.width < kColumnWidth) left_ = 58;
+  plot_ = out_.width - left_ - (out_.width < kColumnWidth ? 16 : 40);
   scale_ = plot_ / span_us_;
   for (std::size_t s = 0; s < sets_.size(); ++s) add_set(sets_[s], facts[s]);
   add_axis();

@@ -105,9 +105,26 @@ TEST(NarrowFigure, RefusesAWidthWithoutSpaceForTheRows) {
               testing::ThrowsMessage<Error>(HasSubstr("a figure of 30 mm is too narrow for its "
                                                       "names; it needs at least ")));
   d.options.style = FigureStyle::Profile;
-  d.options.width = pixels_of_mm(84);
   EXPECT_THAT([&] { layout_figure(d.sets, d.options); },
-              testing::ThrowsMessage<Error>(HasSubstr("needs at least 127 mm")));
+              testing::ThrowsMessage<Error>(HasSubstr("needs at least 75 mm")));
+}
+
+TEST(NarrowFigure, FitsAProfileIntoAColumn) {
+  for (const char* method : {"1f1b", "zb-h1", "chimera"}) {
+    Drawn d = drawn(method, 8, 16);
+    d.options.style = FigureStyle::Profile;
+    d.options.width = pixels_of_mm(84);
+    const Figure figure = layout_figure(d.sets, d.options);
+    EXPECT_LT(figure.height, figure.width * 1.5) << method;
+    for (const Word& word : figure.words) {
+      const double wide = text_width(word.text, word.size);
+      const double left = word.anchor == Anchor::Start ? word.x
+                          : word.anchor == Anchor::End ? word.x - wide
+                                                       : word.x - wide / 2;
+      EXPECT_GE(left, 0) << method << ": " << word.text;
+      EXPECT_LE(left + wide, figure.width) << method << ": " << word.text;
+    }
+  }
 }
 
 }  // namespace
