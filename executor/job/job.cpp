@@ -13,6 +13,7 @@
 #include "executor/job/make_plan.h"
 #include "executor/job/precision.h"
 #include "graph/passes/dead.h"
+#include "net/transport/clock.h"
 #include "net/transport/collective.h"
 #include "net/transport/tag_kinds.h"
 #include "pipeline/verify/verify.h"
@@ -53,7 +54,8 @@ Job::Job(const Graph& graph, const OptimizerConfig& optimizer, const JobOptions&
   build();
   comm::barrier(transport_, comm::everyone(transport_),
                 {comm::make_tag(kStartTag, 0, 0, 0, 0), "the start of training"});
-  origin_ns_ = comm::now_ns();
+  origin_ns_ = comm::common_origin(transport_, comm::make_tag(kStartTag, 1, 0, 0, 0),
+                                   "the start of training");
 }
 
 // An average in progress may read the weights at any time. Its thread must end before the weights

@@ -9,6 +9,7 @@
 #include "executor/job/job_plan.h"
 #include "executor/job/run_trace.h"
 #include "executor/sync/strategies.h"
+#include "net/transport/clock.h"
 #include "net/transport/gather.h"
 #include "net/transport/tag_kinds.h"
 #include "pipeline/ir/run_length.h"
@@ -72,7 +73,6 @@ ModuleJob::ModuleJob(const Schedule& plan, const Lowering& how, comm::Transport&
     stages_.add_by_tree(layout_, how.tied);
   }
   syncs_ = make_strategies(proved_.lowered, SyncContext{transport, stages_, reducer_});
-  origin_ns_ = comm::now_ns();
 }
 
 // The loops are destroyed first, because the owner may release the memory of messages only while no
@@ -143,9 +143,8 @@ void ModuleJob::record(bool on) {
   recorder_.clear();
   records_ = on;
   if (!on) return;
-  comm::barrier(transport_, comm::everyone(transport_),
-                {comm::make_tag(kTraceTag, 1, 0, 0, 0), "the start of a trace"});
-  origin_ns_ = comm::now_ns();
+  origin_ns_ = comm::common_origin(transport_, comm::make_tag(kTraceTag, 1, 0, 0, 0),
+                                   "the start of a trace");
 }
 
 void ModuleJob::write_trace(const std::string& path) {

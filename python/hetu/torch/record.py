@@ -32,8 +32,7 @@ def record(schedule: Any, path: str | os.PathLike[str]) -> Iterator[None]:
             for name, kind_of in _KINDS.items():
                 undo.enter_context(_replaced(stage, name, notes.noting(stage.stage_index, kind_of)))
         undo.enter_context(_replaced(schedule, "step", notes.counting))
-        dist.barrier(stages[0].group)
-        notes.begin()
+        notes.begin(stages[0])
         yield
     told: list[Any] = [None] * stages[0].group_size
     dist.all_gather_object(told, notes.events, stages[0].group)
@@ -51,6 +50,12 @@ _KINDS: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
+def _boot() -> str:
+    """Returns a text that is equal for processes whose monotonic clocks are the same."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read()
+
+
 class _Notes:
     """The recorded events of one rank."""
 
@@ -58,8 +63,13 @@ class _Notes:
         self.rank, self.step, self.origin = rank, -1, 0
         self.events: list[dict[str, Any]] = []
 
-    def begin(self) -> None:
-        self.origin = time.monotonic_ns()
+    def begin(self, stage: Any) -> None:
+        """Sets the origin of times: the same moment for all ranks on the host of the group's first rank. Ranks on other
+        hosts have other clocks, and take the moment at which they have received it. Collective."""
+        told: list[Any] = [None] * stage.group_size
+        dist.all_gather_object(told, (_boot(), time.monotonic_ns()), stage.group)
+        boot, origin = told[0]
+        self.origin = origin if boot == _boot() else time.monotonic_ns()
 
     def counting(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a schedule's step() with a counter of its calls."""

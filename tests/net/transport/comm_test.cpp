@@ -15,6 +15,7 @@
 
 #include "base/bfloat16.h"
 #include "base/error.h"
+#include "net/transport/clock.h"
 #include "net/transport/collective.h"
 #include "net/transport/connect.h"
 #include "net/transport/inproc.h"
@@ -507,6 +508,27 @@ TEST(Connect, RefusesANameOfNoTransport) {
   EXPECT_THAT([] { connect("pigeon", {}); },
               ThrowsMessage<Error>("unknown transport 'pigeon' (HETU_TRANSPORT); known: " +
                                    fmt::format("{}", fmt::join(transport_names(), ", "))));
+}
+
+// Workers that come late, as on a busy machine, must not shift the origin.
+TEST(Clock, OriginIsTheSameMomentOnAllWorkers) {
+  for (const bool share : {true, false}) {
+    Options options = quick(60);
+    options.local_doorbells = share;  // false: as if the workers' clocks differed
+    std::vector<std::int64_t> origins(4);
+    on_workers(4, options, [&](Transport& t) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200 * (3 - t.worker())));
+      origins[t.worker()] = common_origin(t, 7, "the origin");
+      std::this_thread::sleep_for(std::chrono::milliseconds(200 * t.worker()));
+      EXPECT_LE(origins[t.worker()], now_ns());
+    });
+    for (const std::int64_t origin : origins) {
+      if (share)
+        EXPECT_EQ(origin, origins[0]);
+      else
+        EXPECT_NEAR(static_cast<double>(origin - origins[0]), 0, 1e8);
+    }
+  }
 }
 
 }  // namespace
