@@ -332,6 +332,13 @@ class Torch(unittest.TestCase):
                 job(2, folder, ["varuna killed"])
             self.assertEqual(checkpoint.latest(Path(folder, "killed")), 1)
 
+    def _check_clocks(self, forwards):
+        """No stage computes before its input exists, so that the ranks' times have one origin."""
+        begins = {tuple(e["args"][key] for key in ("step", "micro", "stage")): e["ts"] for e in forwards}
+        for e in forwards:
+            step, micro, stage = (e["args"][key] for key in ("step", "micro", "stage"))
+            self.assertGreaterEqual(begins.get((step, micro, stage + 1), float("inf")), e["ts"] + e["dur"], e["name"])
+
     @unittest.skipIf(find_spec("torch") and version("torch").startswith(("2.6.", "2.11.")),
                      "ScheduleZBVZeroBubble of this PyTorch fails by itself on two ranks over gloo")
     def test_records_pipelining(self):
@@ -351,6 +358,7 @@ class Torch(unittest.TestCase):
                         for pid in (0, 1)]
                 self.assertEqual(sorted(seen[0]), sorted(seen[1]))
                 self.assertEqual(len([e for e in seen[1] if "F" in e]), 2 * 6 * (4 if "Z" in name or "I" in name else 2))
+                self._check_clocks([e for e in events if e["ph"] == "X" and e["pid"] == 1 and e["cat"] == "F"])
                 for words in (["compare", trace], ["timeline", trace, "-o", folder + "/run.html"],
                               ["simulate", "zb-v", "--stages", "2", "--micro-batches", "6", "--costs", trace]):
                     if words[0] == "simulate" and name != "ScheduleZBVZeroBubble":
