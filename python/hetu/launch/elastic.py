@@ -183,9 +183,11 @@ class Elastic:
     def _should_change(self, used, layout):
         """Returns true if the list lacks a machine of this round, or has enough others for a larger layout."""
         now = self.machines.listed()
-        gone = [host for host, count in used.items() if now.get(host, 0) < count]
-        if gone:
-            self.say(f"the machines change: without {', '.join(gone)}; the workers save")
+        fewer = {host: now.get(host, 0) for host, count in used.items() if now.get(host, 0) < count}
+        if fewer:
+            changes = [f"{host} has {left} worker{'s' * (left > 1)} ({used[host]} before)" if left else f"without {host}"
+                       for host, left in fewer.items()]
+            self.say(f"the machines change: {', '.join(changes)}; the workers save")
             return True
         better = best_layout(self.first, sum(now.values()))
         if better is not None and better.workers > layout.workers:

@@ -22,6 +22,8 @@ FORCE_ALL_S = guard.TERM_GRACE_S + 3.0  # from the decision to end to SIGKILL fo
 FORCE_LOST_S = 2.0  # likewise, if only processes that wait for a lost host are left
 # A worker that failed because of another may report first; the other one after its grace.
 BLAME_WINDOW_S = guard.GRACE_S + 0.6
+LOST_ANOTHER = 2  # see Worker.distance()
+STOPPED = "is stopped by a signal such as SIGSTOP"
 FOLLOWERS = (-signal.SIGTERM, COMM, TIMEOUT)  # codes of workers that probably failed because of another
 
 
@@ -56,6 +58,7 @@ class Worker:
     code: int | None = None  # exit status, or minus the signal's number
     error: str = ""
     told: bool = False  # mpirun has ended it
+    stopped: bool = False  # its guard has found it stopped by a signal
     words: bytes = b""  # the traceback or line that it ended with
 
     def describe(self):
@@ -73,12 +76,12 @@ class Worker:
         return self.told and self.code == -signal.SIGTERM
 
     def distance(self):
-        """Returns the distance from the cause of a failure. 0: ended by itself. 1: ended from outside. 2: has lost another
-        worker. 3: ended by mpirun."""
+        """Returns the distance from the cause of a failure. 0: ended by itself. 1: ended from outside. LOST_ANOTHER: has
+        lost another worker. 3: ended by mpirun."""
         if self.code not in FOLLOWERS:
             return 0
         if self.code != -signal.SIGTERM:
-            return 2
+            return LOST_ANOTHER
         return 3 if self.told else 1
 
     def unstarted(self):
@@ -162,7 +165,8 @@ class Part:
             self.note_failure()
 
     def failure(self, now, statuses, untold):
-        """Returns (heturun's exit status, reason) of the first failure, and skips workers that failed because of it.
+        """Returns the arguments of Job._fail(), from heturun's exit status on, for the first failure. Skips workers that
+        failed because of it.
         Returns None while the cause may still be reported by a worker that has not ended, or by another process if `untold`
         is true."""
         early = now - self.failed_at < BLAME_WINDOW_S
@@ -175,6 +179,9 @@ class Part:
         left = [other.describe() for other in self.workers if other.code == 0]
         if worker.ended_by_mpirun() and left:  # they ended without MPI_Finalize, which mpirun treats as a failure
             return COMM, f"{', '.join(left)} exited with status 0 without leaving the job, and {worker.death()}"
+        stopped = [other.describe() for other in self.workers if other.stopped and other.code is None]
+        if worker.distance() == LOST_ANOTHER and stopped:
+            return COMM, f"{', '.join(stopped)} {STOPPED}", "ending"
         self.blamed = worker
         return COMM if worker.unstarted() else status_of(worker.code), worker.death()
 

@@ -14,11 +14,10 @@ from hetu.launch import elastic_trainings, folders, frames, guard, last_words, o
 from hetu.launch.hangs import Hangs
 from hetu.launch.links import Events as LinkEvents
 from hetu.launch.links import Links
-from hetu.launch.part import COMM, FORCE_ALL_S, FORCE_LOST_S, TIMEOUT, Part, Worker, signal_name, status_of
+from hetu.launch.part import COMM, FORCE_ALL_S, FORCE_LOST_S, STOPPED, TIMEOUT, Part, Worker, signal_name, status_of
 from hetu.launch.services import Job as ServedJob
 from hetu.launch.services import Loop, Servers, Services
 
-STOPPED = "is stopped by a signal such as SIGSTOP"
 IO = 4  # exit status as in hetu.process.errors
 TOLD_WRONG = (2, 3)  # exit codes for an invalid command line or cluster, see hetu.process.errors
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
@@ -173,7 +172,7 @@ class Job:
     def _take_signals(self, wakeup):
         for number in os.read(wakeup, 4096):
             if number == signal.SIGUSR1:
-                self._ask_to_save(f"SIGUSR1 sent to {len(self._workers)} workers: checkpoint and exit")
+                self._ask_to_save(f"SIGUSR1 sent to {len(self._workers)} workers: {self._save_words()}")
             elif number == signal.SIGINT and self._ended_at is None and not self._interrupted and self._saves():
                 self._interrupted = True
                 self._ask_to_save(f"SIGINT: SIGUSR1 sent to {len(self._workers)} workers: checkpoint and exit; a second "
@@ -191,6 +190,11 @@ class Job:
         line."""
         said = {worker.training for worker in self._workers if worker.code is None} - {""}
         return "saves" in said if said else self._will_save
+
+    def _save_words(self):
+        """Describes what workers do at SIGUSR1, by their reports."""
+        unsaved = any(w.training == "unsaved" for w in self._workers if w.code is None)
+        return "exit; nothing is saved: no checkpoint folder was given" if unsaved else "checkpoint and exit"
 
     def _ask_to_save(self, text):
         self._asked = True
@@ -282,6 +286,7 @@ class Job:
         it if they wait for it. Without its daemon, a host can neither start nor end workers."""
         pid = int(stopped["pid"])
         if stopped["what"] == "worker":
+            worker.stopped = True
             self._say(f"{worker.describe()} {STOPPED}; `kill -CONT {pid}` on {worker.host} resumes it")
         elif self._ended_at is None and worker.part.lost_at is None:
             self._fail(worker.part, COMM, f"Open MPI's daemon on {worker.host} (pid {pid}) {STOPPED}")

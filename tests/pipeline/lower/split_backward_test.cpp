@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "pipeline/fill/curvature.h"
@@ -48,7 +50,8 @@ std::vector<int> micros_of(const Schedule& s, Kind kind, int stage) {
 
 TEST(SplitBackward, IsTheSameWorkWithinTheSameActivationsAndNeverLonger) {
   const std::vector<const char*> names = whole_backwards();
-  EXPECT_THAT(names, testing::IsSupersetOf({"gpipe", "1f1b", "chimera", "gems", "hanayo"}));
+  EXPECT_THAT(std::vector<std::string>(names.begin(), names.end()),
+              testing::IsSupersetOf({"gpipe", "1f1b", "chimera", "gems", "hanayo"}));
   const Costs costs;
   const int plans = over_grid(names, [&](const Schedule& s) {
     if (s.half_micros || !holds(s, Kind::Backward)) return;

@@ -145,6 +145,7 @@ class Trainings(ElasticCase):
             machines.write_text(f"localhost {workers}\n")
             self.await_line(process, f"round {number}: ")
         lines = self.finish(process)
+        self.assertIn("the machines change: localhost has 3 workers (6 before); the workers save", lines)
         rounds = [line.partition(": ")[2] for line in lines if line.startswith("round ")]
         self.assertEqual(rounds, ["2 pipelines x 2 stages on localhost 4",
                                   "3 pipelines x 2 stages with 2 + 1 + 1 micro-batches on localhost 6",
@@ -183,6 +184,10 @@ class Trainings(ElasticCase):
         done = subprocess.run([*HETURUN, "-w", "2", "--machines", "m", *command], capture_output=True, text=True,
                               check=False)
         self.assertIn("--machines requires --elastic", done.stderr)
+        done = subprocess.run([*HETURUN, "--elastic", "--machines", "missing", *command], capture_output=True, text=True,
+                              check=False, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, "--machines /.*missing: no such file; write a line HOST")
 
 
 if __name__ == "__main__":

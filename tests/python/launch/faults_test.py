@@ -98,14 +98,15 @@ class Workers(FaultCase):
 
     @unittest.skipUnless(shutil.which("hetu"), "the hetu tool was not built")
     def test_a_stopped_worker_of_a_run_whose_peers_wait(self):
-        """A stopped worker is reported, and then the workers that wait for it end the job."""
+        """A stopped worker is reported, and then the workers that wait for it end the job. The last line names the stopped
+        one."""
         rehearse = ("echo up $$ $HETU_JOB; exec hetu rehearse 1f1b --stages 2 --micro-batches 4 --repeat 100000 "
                     "--time-unit 10ms")
         process, pids = self.start_watched("-w", "2", "sh", "-c", rehearse)
         time.sleep(2)  # Open MPI has started by then
         os.kill(pids[1], signal.SIGSTOP)
         self.check_reported(process, rf"^heturun: worker 1 \(\S+, pid {pids[1]}\) {STOPPED}")
-        self.check_reported(process, r"worker 1 \(host \S+\) has shown no sign of life")
+        self.check_reported(process, rf"^heturun: worker 1 \(\S+, pid {pids[1]}\) {STOPPED}; ending 1 worker")
         self.check_end(process, 5)
 
 

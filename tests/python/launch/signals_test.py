@@ -169,6 +169,12 @@ class ControlC(SignalCase):
                 self.assertEqual(status, 130, error)
                 self.assertIn(f"heturun: SIGINT: ending 2 workers{says}\n", error)
 
+    def test_usr1_with_nothing_to_save(self):
+        process = self.up("unsaved")
+        process.send_signal(signal.SIGUSR1)
+        self.assertIn("heturun: SIGUSR1 sent to 2 workers: exit; nothing is saved: no checkpoint folder was given\n",
+                      self.check_saved(process))
+
     def test_before_the_workers_have_said_anything(self):
         """The command line names a checkpoint folder, so Ctrl-C is held like SIGUSR1."""
         self.env["WORD"] = "saves"
