@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hetu import _hetu
+from hetu.job.hooks import Hooks
 from hetu.job.worker import Worker
 
 NUMBER = "number"  # key in a manifest for a number that JSON lacks: {"number": "inf"}
@@ -33,14 +34,16 @@ def _as_number(found: dict[str, Any]) -> Any:
 
 
 class Checkpoints:
-    """The checkpoints of one folder. Throws ValueError if the folder already holds a checkpoint and `resume` is false."""
+    """The checkpoints of one folder, with the sums of the epoch that `hooks` count. Throws ValueError if the folder already
+    holds a checkpoint and `resume` is false."""
 
-    def __init__(self, folder: str, worker: Worker, keep: int, resume: bool) -> None:
+    def __init__(self, folder: str, worker: Worker, keep: int, resume: bool, hooks: Hooks) -> None:
         if keep < 1:
             raise ValueError(f"at least one checkpoint must be kept, got {keep}")
         self.folder = folder
         self.worker = worker
         self.keep = keep
+        self.hooks = hooks
         self._check_place()
         # Held until the run ends, so that no other job can save into the folder. None in workers that don't save.
         self.lock: Any = _hetu.claim_folder(folder, worker.transport)
@@ -86,6 +89,7 @@ class Checkpoints:
             **self._positions(), "seed": spec.seed, "method": spec.options.method, "pipelines": spec.layout.pipelines,
             "stages": spec.layout.stages, "micro_batches": spec.options.micro_batches, "batch_size": spec.data.batch_size,
             "optimizer": self._optimizer(), "global_batch": spec.global_batch,
+            **({"epoch": sums} if (sums := self.hooks.saved()) else {}),
             **({"plateau": spec.plateau.state} if spec.plateau else {}),
             **({"loss_scale": scale} if (scale := worker.job.loss_scale()) else {}),
             **({"state_dtype": kept} if (kept := worker.job.state_dtype) != "float32" else {}),
@@ -116,6 +120,7 @@ class Checkpoints:
             worker.job.resume_loss_scale(**scale)
         if spec.plateau and run.get("plateau"):
             spec.plateau.state = run["plateau"]
+        self.hooks.resume(run.get("epoch", {}))
         places = run.get("positions", [])
         own = places[worker.job.pipeline] if worker.averages and len(places) == spec.layout.pipelines else None
         place = own or run.get("position")

@@ -19,7 +19,7 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -60,12 +60,14 @@ class _Job(Protocol):
 
 
 class Epoch:
-    """Steps and their results: those of one epoch that this run did, or of a validation. `scalars` holds TensorBoard's
-    values of this epoch; hooks may add to it."""
+    """Steps and their results: those of one epoch, or of a validation. `steps` are those of this run. If the run has resumed
+    the epoch, `before` has the sums over its earlier steps, as sums() returns them. `scalars` holds TensorBoard's values of
+    this epoch; hooks may add to it."""
 
-    def __init__(self, number: int, steps: Iterable[Step] = ()) -> None:
+    def __init__(self, number: int, steps: Iterable[Step] = (), before: Mapping[str, Any] | None = None) -> None:
         self.number = number
         self.steps = list(steps)
+        self.before = before or {"steps": 0, "samples": 0, "own_samples": 0, "scalars": {}, "seconds": 0.0}
         self.drained = True  # every update is done, so validation is allowed
         self.scalars: dict[str, float] = {}
         self._started = time.monotonic()
@@ -73,7 +75,21 @@ class Epoch:
 
     def end(self) -> None:
         """Notes the end of the last step, which determines the duration."""
-        self.seconds = time.monotonic() - self._started
+        self.seconds = self.before["seconds"] + time.monotonic() - self._started
+
+    def sums(self) -> dict[str, Any]:
+        """Returns the sums over all steps so far, for a checkpoint."""
+        names = self.steps[-1].scalars if self.steps else self.before["scalars"]
+        self.end()
+        return {"steps": self.before["steps"] + len(self.steps), "samples": self.samples,
+                "own_samples": self._own_samples(), "scalars": {name: self._sum(name) for name in names},
+                "seconds": self.seconds}
+
+    def _sum(self, name: str) -> float:
+        return sum((s.scalars[name] for s in self.steps), self.before["scalars"].get(name, 0))
+
+    def _own_samples(self) -> int:
+        return sum((s.own_samples for s in self.steps), int(self.before["own_samples"]))
 
     @property
     def learning_rate(self) -> float:
@@ -83,15 +99,15 @@ class Epoch:
     @property
     def samples(self) -> int:
         """The number of samples in all its steps."""
-        return sum(s.samples for s in self.steps)
+        return sum((s.samples for s in self.steps), int(self.before["samples"]))
 
     def mean(self, name: str) -> float:
         """Returns the mean of a scalar over the steps, or NaN without steps, like a step's mean over nothing."""
-        return _quotient(sum(s.scalars[name] for s in self.steps), len(self.steps))
+        return _quotient(self._sum(name), self.before["steps"] + len(self.steps))
 
     def share(self, name: str) -> float:
         """Returns a count divided by the number of samples that it covers, or NaN without samples."""
-        return _quotient(sum(s.scalars[name] for s in self.steps), sum(s.own_samples for s in self.steps))
+        return _quotient(self._sum(name), self._own_samples())
 
 
 def _quotient(total: float, count: int) -> float:
@@ -121,6 +137,22 @@ class Hooks:
         self.has_epochs = any(hasattr(hook, "on_epoch") for hook in hooks)
         self.epoch_steps = epoch_steps or job.data.steps_per_epoch(job.layout.pipelines) or sys.maxsize
         self._epoch: Epoch | None = None
+        self._unfinished: Epoch | None = None  # the last epoch of a run that ended within it
+        self._resumed: Mapping[str, Any] = {}  # the sums of the epoch that a checkpoint was saved in
+
+    def saved(self) -> dict[str, Any]:
+        """Returns the sums of the current epoch for a checkpoint, or {}. Pipelines that average weights have their own
+        steps, so theirs aren't saved."""
+        epoch = self._epoch or self._unfinished
+        if not epoch or self.job.averages:
+            return {}
+        sums = epoch.sums()
+        return {**sums, "scalars": list(sums["scalars"].items()), "number": epoch.number, "epoch_steps": self.epoch_steps}
+
+    def resume(self, saved: Mapping[str, Any]) -> None:
+        """Continues the epoch that a checkpoint was saved in, if epochs have the same length."""
+        if saved.get("epoch_steps") == self.epoch_steps:
+            self._resumed = {**saved, "scalars": dict(saved["scalars"])}
 
     def drain(self, given: int | None) -> int:
         """Returns the steps between two drains: `given`, or by default an epoch if a hook has on_epoch, else 0."""
@@ -148,16 +180,20 @@ class Hooks:
             getattr(hook, "on_step", hook if callable(hook) else lambda *_: None)(self.job, step)
         if not self.has_epochs:
             return
-        self._epoch = epoch = self._epoch or Epoch(step.index // self.epoch_steps)
-        epoch.steps.append(step)
         averages = self.job.averages
+        self._epoch = epoch = self._epoch or self._begun(step.index // self.epoch_steps)
+        epoch.steps.append(step)
         done = self.job.step if averages else step.index + 1  # a pipeline that averages has its own number of steps
         over = done >= until
         if (step.last or not averages) and (done % self.epoch_steps == 0 or over):
             epoch.end()
             epoch.drained = not self.job.job.asynchronous or over or (drain > 0 and done % drain == 0)
             self._call("on_epoch", epoch)
-            self._epoch = None
+            self._epoch, self._unfinished = None, epoch if done % self.epoch_steps else None
+
+    def _begun(self, number: int) -> Epoch:
+        before, self._resumed, self._unfinished = self._resumed, {}, None
+        return Epoch(number, (), before if before.get("number") == number else None)
 
     def _call(self, moment: str, *more: Any) -> None:
         for hook in self.hooks:

@@ -60,7 +60,7 @@ class TrainingRun:
             raise ValueError(f"{worker.spec.meaningless}: this run's weights are meaningless and can't be saved; remove "
                              "checkpoint")
         with placed(options.as_keywords):
-            store = Checkpoints(saves.folder, worker, saves.keep, saves.resume) if saves.folder else None
+            store = Checkpoints(saves.folder, worker, saves.keep, saves.resume, hooks) if saves.folder else None
         end, every = length.end(worker.step), saves.every if store else 0
         worker.job.record(trace is not None)
         with (store or contextlib.nullcontext(), stop.training(saves.folder), watch.training(), self._training(),

@@ -163,8 +163,8 @@ class Options:
         if bool(self.machines) == bool(self.workers):
             raise UsageError("--elastic needs the machines: --machines FILE, or -w N for this host")
         if self.machines and not os.path.exists(self.machines):
-            raise UsageError(f"--machines {self.machines}: no such file; write a line HOST or HOST WORKERS for each machine, "
-                             "such as 'w0 4'")
+            raise UsageError(f"--machines {self.machines}: no such file; write a line HOST or HOST WORKERS for each "
+                             "machine, such as 'w0 4'")
 
     def of_rounds(self):
         """Returns the flags that hold for every round of an elastic job."""

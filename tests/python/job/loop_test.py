@@ -163,6 +163,26 @@ class Beside(unittest.TestCase):
                 self.assertEqual(seen.calls, [("start", 7), ("step", 7), ("epoch", 3, [7], True), ("step", 8), ("step", 9),
                                               ("epoch", 4, [8, 9], True), ("end", 10)])
 
+    def test_a_resumed_epoch_covers_all_of_its_steps(self):
+        """Whether a run ends or is saved within an epoch, the epoch's means are those of an undisturbed run."""
+        seen = []
+
+        class Means:
+            def on_epoch(self, job, epoch):
+                seen.append((epoch.number, epoch.mean("loss"), epoch.share("loss"), epoch.samples))
+
+        with contextlib.redirect_stdout(io.StringIO()), tempfile.TemporaryDirectory() as folder:
+            list(build().run(steps=10, hooks=[Means()]))
+            whole = list(seen)
+            for until, every in ((2, 0), (4, 1), (7, 1), (10, 0)):
+                seen.clear()
+                list(build().run(until=until, every=every, checkpoint=folder, resume=until > 2, hooks=[Means()]))
+                self.assertEqual([one for one in seen if one[-1] == ROWS], [one for one in whole if one in seen])
+            self.assertEqual(seen[-1], whole[-1])
+            self.assertEqual([number for number, *_ in whole], [0, 1])
+            list(build().run(until=12, checkpoint=folder, resume=True, epoch_steps=3, hooks=[Means()]))
+            self.assertEqual(seen[-1][-1], 2 * BATCH)  # epochs of another length begin anew
+
     def test_a_hook_may_validate_and_look(self):
         for devices in (None, "threads:1x2", "threads:2x2"):
             found = []
