@@ -49,7 +49,7 @@ _OF_TABLES = ("dense_tables", "cache_rows", "cache_policy", "pull_bound", "push_
 def _add_optimizer(parser: Parser) -> None:
     group = parser.add_argument_group("length, learning rate and optimizer")
     add = group.add_argument
-    add("--epochs", type=int, default=100, help="default %(default)s")
+    add("--epochs", type=int, default=100, help="passes over the data, or for BERT 100 steps each (default %(default)s)")
     add("--steps", type=int, default=None, help="steps in all, counted from step 0 also after --resume; overrides --epochs")
     options.add_flags(group, _optimizer_fields())
     kinds = next(action for action in parser._actions if action.dest == "optimizer")

@@ -48,7 +48,7 @@ in it). Standard input of workers is empty. heturun's own messages go to standar
                         hosts, for worker@host); raw, unchanged. Default: raw if only one worker writes (a job of one
                         worker, hetu rehearse), else tagged. Lines of standard error are always tagged
       --interface NAME  network interface between hosts (default: the one that all share)
-  -v, --verbose         show mpirun's command line
+  -v, --verbose         show mpirun's command line, and the process id of each worker
       --version         the version of Hetu
   -h, --help            this text
 
@@ -331,7 +331,7 @@ def run(options, say):
             if options.verbose:
                 say(" ".join(argv))
         raw = options.output == "raw" if options.output else output.writes_alone(options.command, workers)
-        return job.run(commands, raw, precheck.saves(options.command), len(used))
+        return job.run(commands, raw, precheck.saves(options.command), len(used), options.verbose)
     finally:
         job.close()
 

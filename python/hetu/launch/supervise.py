@@ -64,6 +64,7 @@ class Job:
         self._raw = None  # joins the workers' output if it is not tagged
         self._will_save = False
         self._names_hosts = False  # in the tags of lines
+        self._names_pids = False  # of workers that start
         self._asked = False  # the workers were asked to save and end
         self._interrupted = False  # by Ctrl-C
         self._ended_at = None  # time of the decision to end
@@ -105,16 +106,18 @@ class Job:
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
-    def run(self, commands, raw=False, saves=False, hosts=1):
+    def run(self, commands, raw=False, saves=False, hosts=1, verbose=False):
         """Runs an mpirun per part to the end of the job. Returns the exit status.
 
         commands: (arguments, environment) of each mpirun.
         raw: True forwards standard output of workers unchanged.
         saves: True if workers are expected to save, until they report it themselves.
         hosts: the number of hosts with workers. With several, tags of lines contain the host.
+        verbose: True prints the process id of each worker that starts.
         """
         self._will_save = saves
         self._names_hosts = hosts > 1
+        self._names_pids = verbose
         self._raw = output.Raw() if raw else None
         processes.adopt_orphans()
         wakeup, wakeup_end = os.pipe()
@@ -227,6 +230,8 @@ class Job:
             self._forward(self._tag(worker), 1 if kind == frames.OUT else 2, payload)
         elif kind == frames.STARTED:
             worker.pid, worker.started = int(json.loads(payload)["pid"]), True
+            if self._names_pids:
+                self._say(f"{worker.describe()} has started")
         elif kind == frames.PROGRESS:
             self._take_progress(worker, json.loads(payload))
         elif kind == frames.TOLD:
