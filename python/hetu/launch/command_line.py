@@ -44,6 +44,7 @@ in it). Standard input of workers is empty. heturun's own messages go to standar
       --hang-limit S    ends a training that makes no progress for S seconds plus ten times the slowest of its last
                         steps, and names the worker that the others wait for; 0: never (default: 120 with --elastic,
                         else 0)
+      --log-dir DIR     folder for worker-N.out and worker-N.err, the output of each worker; later jobs append to them
       --output HOW      standard output of workers: tagged, with the worker before every line ([1], or [1@w0] on several
                         hosts, for worker@host); raw, unchanged. Default: raw if only one worker writes (a job of one
                         worker, hetu rehearse), else tagged. Lines of standard error are always tagged
@@ -76,11 +77,12 @@ class Options:
         self.elastic, self.machines, self.layout = False, None, None
         self.hang_limit_s = None
         self.output = None
+        self.log_dir = None
         try:
             flags, self.command = getopt.getopt(
                 argv, "c:w:s:i:vh", ["config=", "workers=", "servers=", "identify=", "interface=", "on-failure=",
                                      "pipelines=", "output=", "server-log=", "no-server-restart", "elastic", "machines=",
-                                     "layout=", "hang-limit=", "verbose", "version", "help"])
+                                     "layout=", "hang-limit=", "log-dir=", "verbose", "version", "help"])
         except getopt.GetoptError as error:
             import difflib  # imported late, because it is rarely needed
 
@@ -119,6 +121,8 @@ class Options:
             self.hang_limit_s = float(count(flag, value))
         elif flag == "--layout":
             self.layout = value
+        elif flag == "--log-dir":
+            self.log_dir = os.path.abspath(value)
         elif flag == "--output":
             self.output = one_of(flag, value, "raw", "tagged")
         elif flag == "--pipelines":
@@ -152,6 +156,8 @@ class Options:
             raise UsageError(f"--server-log {self.server_log}: it must be an existing, writable folder")
         if ":" in self.server_log:
             raise UsageError(f"--server-log {self.server_log}: the path must have no colon")
+        if self.log_dir and not (os.path.isdir(self.log_dir) and os.access(self.log_dir, os.W_OK | os.X_OK)):
+            raise UsageError(f"--log-dir {self.log_dir}: it must be an existing, writable folder")
         if self.key and not os.access(self.key, os.R_OK):
             raise UsageError(f"-i {self.key}: no such file, or not readable; give the path of an ssh key")
         if self.key and re.search(r"\s", self.key):  # Open MPI splits its arguments for ssh at spaces
@@ -169,7 +175,8 @@ class Options:
     def of_rounds(self):
         """Returns the flags that hold for every round of an elastic job."""
         return [*(["-i", self.key] if self.key else []), *(["--interface", self.interface] if self.interface else []),
-                *(["--output", self.output] if self.output else []), *(["-v"] if self.verbose else [])]
+                *(["--output", self.output] if self.output else []), *(["-v"] if self.verbose else []),
+                *(["--log-dir", self.log_dir] if self.log_dir else [])]
 
 
 def count(flag, value):
@@ -331,7 +338,7 @@ def run(options, say):
             if options.verbose:
                 say(" ".join(argv))
         raw = options.output == "raw" if options.output else output.writes_alone(options.command, workers)
-        return job.run(commands, raw, precheck.saves(options.command), len(used), options.verbose)
+        return job.run(commands, raw, precheck.saves(options.command), len(used), options.verbose, options.log_dir)
     finally:
         job.close()
 

@@ -31,9 +31,9 @@ class MachinesError(ValueError):
     """A list of machines that can't be read."""
 
 
-def read_machines(path):
-    """Returns {host: workers} of a list of machines: a line `HOST` or `HOST WORKERS` each; `#` begins a comment. Raises
-    MachinesError."""
+def read_machines(path, each=1):
+    """Returns {host: workers} of a list of machines: a line `HOST` or `HOST WORKERS` each; `#` begins a comment. A line
+    without a number counts `each` workers. Raises MachinesError."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()
@@ -50,15 +50,16 @@ def read_machines(path):
                 len(words) == 2 and not re.fullmatch(r"[0-9]{1,4}", words[1])):
             raise MachinesError(f"--machines {path}, line {number}: expected HOST or HOST WORKERS, such as 'w0 4', got "
                                 f"'{line.strip()[:60]}'")
-        found[words[0]] = found.get(words[0], 0) + (int(words[1]) if len(words) == 2 else 1)
+        found[words[0]] = found.get(words[0], 0) + (int(words[1]) if len(words) == 2 else each)
     return {host: workers for host, workers in found.items() if workers}
 
 
 class Machines:
-    """The machines of a job: of a list that may change, or a fixed number of workers on this host."""
+    """The machines of a job: of a list that may change, or a fixed number of workers on this host. `each`: the workers of a
+    host whose line has no number."""
 
-    def __init__(self, path, workers, key, say):
-        self.path, self.workers, self.key, self.say = path, workers, key, say
+    def __init__(self, path, workers, key, say, each=1):
+        self.path, self.workers, self.key, self.say, self.each = path, workers, key, say, each
         self.known = None  # the newest list that could be read
         self.stamp = None  # of the file that it was read from
         self.missing = set()  # hosts that didn't answer; they count again once the file is written anew
@@ -70,7 +71,7 @@ class Machines:
             return {"localhost": self.workers}
         try:
             stamp = os.stat(self.path).st_mtime_ns if os.path.exists(self.path) else None
-            self.known = read_machines(self.path)
+            self.known = read_machines(self.path, self.each)
             self.last_error = ""
             if stamp != self.stamp:
                 self.stamp, self.missing = stamp, set()
@@ -95,10 +96,12 @@ class Machines:
 
 
 class Elastic:
-    """One elastic job. `flags`: heturun's flags for every round. `training`: from elastic_trainings.training_of()."""
+    """One elastic job. `flags`: heturun's flags for every round. `training`: from elastic_trainings.training_of().
+    `program`: the path of heturun (default: the running program)."""
 
-    def __init__(self, machines, flags, training, hang_limit_s, say):
+    def __init__(self, machines, flags, training, hang_limit_s, say, program=None):
         self.machines, self.own_flags, self.training, self.say = machines, flags, training, say
+        self.program = os.path.abspath(program or sys.argv[0])
         self.hang_limit_s = HANG_LIMIT_S if hang_limit_s is None else hang_limit_s
         self.patience = 1.0  # factor of the limit; it grows while rounds hang without a new checkpoint
         self.first = training.first
@@ -197,16 +200,8 @@ class Elastic:
 
     def _argv(self, used, layout, folder):
         """Returns the command line of a round: heturun without --elastic."""
-        place = ["-w", str(layout.workers)]
-        if [network.is_this_host(host) for host in used] != [True]:
-            file = os.path.join(folder, "machines.yml")
-            with open(file, "w", encoding="utf-8") as out:
-                out.write("nodes:\n" + "".join(
-                    f"  - host: {host}\n    servers: 0\n    workers: {count}\n    chief: {str(not i).lower()}\n"
-                    for i, (host, count) in enumerate(used.items())))
-            place = ["-c", file]
         limit = ["--hang-limit", f"{min(MOST_LIMIT_S, self.hang_limit_s * self.patience):.0f}"]
-        return [sys.executable, os.path.abspath(sys.argv[0]), *place, *self.own_flags, *limit,
+        return [sys.executable, self.program, *place(used, folder), *self.own_flags, *limit,
                 *self.training.command(layout, self.rounds == 1)]
 
 
@@ -218,3 +213,15 @@ def use(machines, workers):
         if taken:
             used[host] = taken
     return used
+
+
+def place(used, folder):
+    """Returns heturun's flags for {host: workers}. A cluster file for several hosts goes to `folder`."""
+    if [network.is_this_host(host) for host in used] == [True]:
+        return ["-w", str(sum(used.values()))]
+    file = os.path.join(folder, "machines.yml")
+    with open(file, "w", encoding="utf-8") as out:
+        out.write("nodes:\n" + "".join(
+            f"  - host: {host}\n    servers: 0\n    workers: {count}\n    chief: {str(not i).lower()}\n"
+            for i, (host, count) in enumerate(used.items())))
+    return ["-c", file]

@@ -1,5 +1,6 @@
-"""The two kinds of training that heturun --elastic runs. Scripts that take the flags of train_bert.py receive a round's
-layout as flags. Scripts of hetu.torch receive it in the environment (--layout)."""
+"""The two kinds of training that heturun --elastic runs, and the notes of their workers. Scripts that take the flags of
+train_bert.py receive a round's layout as flags. Scripts of hetu.torch receive it in the environment (--layout). A third
+kind is in hetu.compat.varuna.run_varuna."""
 import json
 import os
 
@@ -16,12 +17,14 @@ class Notes:
 
     joined: the workers train in a loop that saves and continues.
     saved: they have saved a checkpoint.
+    saves: (store, step) of each checkpoint of hetu.varuna that they have begun, which may be incomplete.
     hangs: they made no progress.
     refused: the reason why every round would fail, or "".
     """
 
     def __init__(self, path):
         self.joined, self.saved, self.hangs, self.refused = False, False, False, ""
+        self.saves = []
         try:
             with open(path, encoding="utf-8") as file:
                 lines = file.read().splitlines()
@@ -31,6 +34,7 @@ class Notes:
             note = json.loads(line)
             self.joined = self.joined or "joined" in note
             self.saved = self.saved or "saved" in note
+            self.saves += [(note["store"], note["step"])] if "store" in note else []
             self.hangs = self.hangs or "hangs" in note
             self.refused = self.refused or str(note.get("refused", ""))
 

@@ -88,3 +88,21 @@ class Raw:
         before = b"" if self._open in (None, worker) else b"\n"
         self._open = None if text.endswith(b"\n") else worker
         return before + text
+
+
+class Logs:
+    """Files with the output of each worker: worker-N.out and worker-N.err in a folder. They are appended to."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._files = {}
+
+    def write(self, worker, is_out, text):
+        """Appends text of a worker's standard output, or whole lines of its standard error. Raises OutputError."""
+        name = f"worker-{worker}.{'out' if is_out else 'err'}"
+        try:
+            if name not in self._files:
+                self._files[name] = open(os.path.join(self._folder, name), "ab", buffering=0)  # noqa: SIM115
+            self._files[name].write(text + b"\n" * (not is_out and not text.endswith(b"\n")))
+        except OSError as error:
+            raise OutputError(f"{os.path.join(self._folder, name)} cannot be written: {error.strerror}") from None

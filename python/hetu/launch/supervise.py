@@ -62,6 +62,7 @@ class Job:
         self._watched_at = 0.0
         self._reporter = None  # the worker whose progress is drawn
         self._raw = None  # joins the workers' output if it is not tagged
+        self._logs = None  # an output.Logs that also receives the workers' output
         self._will_save = False
         self._names_hosts = False  # in the tags of lines
         self._names_pids = False  # of workers that start
@@ -106,7 +107,7 @@ class Job:
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
-    def run(self, commands, raw=False, saves=False, hosts=1, verbose=False):
+    def run(self, commands, raw=False, saves=False, hosts=1, verbose=False, log_dir=None):
         """Runs an mpirun per part to the end of the job. Returns the exit status.
 
         commands: (arguments, environment) of each mpirun.
@@ -114,10 +115,12 @@ class Job:
         saves: True if workers are expected to save, until they report it themselves.
         hosts: the number of hosts with workers. With several, tags of lines contain the host.
         verbose: True prints the process id of each worker that starts.
+        log_dir: a folder for files with the workers' output.
         """
         self._will_save = saves
         self._names_hosts = hosts > 1
         self._names_pids = verbose
+        self._logs = output.Logs(log_dir) if log_dir else None
         self._raw = output.Raw() if raw else None
         processes.adopt_orphans()
         wakeup, wakeup_end = os.pipe()
@@ -222,6 +225,8 @@ class Job:
             self._services.tell(worker)
 
     def _take_frame(self, worker, kind, payload):
+        if kind in (frames.OUT, frames.ERR) and self._logs is not None:
+            self._log(worker, kind == frames.OUT, payload)
         if kind == frames.HELLO:
             self._take_hello(worker, json.loads(payload))
         elif kind == frames.OUT and self._raw is not None:
@@ -368,6 +373,13 @@ class Job:
         except output.OutputError as error:
             self._end(IO, f"{error}; ending {self._others()}")
         self._display.redraw()
+
+    def _log(self, worker, is_out, data):
+        try:
+            self._logs.write(worker.number, is_out, data)
+        except output.OutputError as error:
+            self._logs = None
+            self._end(IO, f"{error}; ending {self._others()}")
 
     def _show_mpirun(self):
         for part in self._parts:

@@ -63,10 +63,10 @@ def _forked() -> None:
     the parent has. The objects that hold them therefore stay until the child ends."""
     global _transport, _failed, _forced
     _hetu.expect_leaks()
-    _hetu.keep_forever(_transport)
-    for member in _members:
-        for part in ("transport", "job", "loader", "readers"):  # an object that is being constructed lacks some of them
-            _hetu.keep_forever(member.__dict__.get(part))
+    parts = ("transport", "job", "loader", "readers")  # an object that is being constructed lacks some of them
+    for held in (_transport, *(member.__dict__.get(part) for member in _members for part in parts)):
+        if held is not None:
+            _hetu.keep_forever(held)
     _transport, _failed, _forced = None, "", None
     _members.clear()
 

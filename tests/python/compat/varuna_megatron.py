@@ -10,6 +10,7 @@ import argparse
 import math
 import os
 import signal
+import time
 
 import torch
 from torch import nn
@@ -121,6 +122,7 @@ def arguments(words=None):
     parser.add_argument("--save")
     parser.add_argument("--resume_step", type=int)
     parser.add_argument("--iterations", type=int, default=8)
+    parser.add_argument("--share", action="store_true", help="replicas share the samples of a step, and don't repeat them")
     parser.add_argument("--signal", type=int, help="the iteration in which rank 1 is sent SIGUSR1 in the middle of its step")
     return parser.parse_args(words)
 
@@ -157,7 +159,11 @@ def main(args):
     signal.signal(signal.SIGUSR1, handler)
     losses = {}
     while iteration < args.iterations:
-        inputs = batch_of(iteration + 1, args.batch_size)
+        inputs = batch_of(iteration + 1, global_batch_size if args.share else args.batch_size)
+        if args.share:
+            first = model.get_status()["replica"] * args.batch_size
+            inputs = {name: value[first:first + args.batch_size] if torch.is_tensor(value) and len(value) > 1 else value
+                      for name, value in inputs.items()}
         if args.signal == iteration and model.get_status()["stage"] == 1:  # arrives while a stage computes
             next(model.parameters()).register_hook(lambda gradient: os.kill(os.getpid(), signal.SIGUSR1))
         loss, overflow = model.step(inputs)
@@ -167,6 +173,7 @@ def main(args):
         model.zero_grad()
         iteration += 1
         losses[iteration] = float(loss)
+        time.sleep(float(os.environ.get("VARUNA_TEST_PAUSE_S", "0")))
         print(f"ITERATION {iteration} LOSS {float(loss):.9g}", flush=True)
     return losses
 

@@ -164,7 +164,7 @@ class Beside(unittest.TestCase):
                                               ("epoch", 4, [8, 9], True), ("end", 10)])
 
     def test_a_resumed_epoch_covers_all_of_its_steps(self):
-        """Whether a run ends or is saved within an epoch, the epoch's means are those of an undisturbed run."""
+        """If a run ends or is saved within an epoch, the epoch's means are still those of an undisturbed run."""
         seen = []
 
         class Means:

@@ -57,6 +57,10 @@ CHECKS = {
                        "`checkpoint`, `load_checkpoint`", "`get_varuna_config`, `get_this_rank_config_varuna`",
                        "`from varuna import …`", "`fp16=True`, loss scales", "`Profiler`: `compute-profile-<piece>`"],
     "elastic": ["morphing on a changing list of machines"],  # more: tests/python/launch/elastic_test.py
+    "run_varuna": ["`python -m varuna.run_varuna --machine_list FILE`",  # more: tests/python/compat/run_varuna_test.py
+                   "`--nstages`, `--chunk_size`, `--batch-size` of the whole job",
+                   "arguments of the script: `--rank`, `--local_rank`, `--stage_to_rank_map`, `--chunk_size`, "
+                   "`--batch-size`"],
     "stops_and_saves": ["SIGUSR1: the user's handler saves"],
 }
 

@@ -56,7 +56,8 @@ class Page(unittest.TestCase):
         """An option that has a different name in Hetu is marked as replaced, not as working."""
         told = "".join(subprocess.run([sys.executable, str(ROOT / "python" / script), "--help"], capture_output=True,
                                       text=True, check=True).stdout
-                       for script in ("train_bert.py", "train_resnet.py", "main_bert.py", "main_bert_simple.py", "heturun"))
+                       for script in ("train_bert.py", "train_resnet.py", "main_bert.py", "main_bert_simple.py", "heturun",
+                                      "varuna/run_varuna.py"))
         known = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", told))
         seen = 0
         for (system, first), (_, state) in rows().items():
@@ -108,6 +109,15 @@ class Checks(TrainCase):
                               "print(AutoConfig(2, 2, 4, '.').get_min())", cwd=self.folder)
         self.assertIn("2 stages x 1 replicas, micro-batches of 1", done.stdout)
         self.assertIn("Choice(stages=1, micro_batch_size=1", done.stdout)
+
+    def test_run_varuna(self):
+        (self.folder / "ips").write_text("127.0.0.1\n")
+        (self.folder / "user_training_script.py").write_text("import sys\nprint(*sorted(sys.argv[1:]))\n")
+        self.run_words(sys.executable, "-m", "varuna.run_varuna", "--machine_list", "ips", "--gpus_per_node", 2,
+                       "--batch-size", 8, "--nstages", 2, "--chunk_size", 2, "--code_dir", ".", "user_training_script.py",
+                       "--lr", 1, cwd=self.folder)
+        self.assertEqual((self.folder / "ssh_logs" / "worker-1.out").read_text(),
+                         "--batch-size=8 --chunk_size=2 --local_rank=1 --lr --rank=1 --stage_to_rank_map=0;1; 1\n")
 
     def test_elastic(self):
         machines = self.folder / "available_machines.out"

@@ -20,8 +20,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from hetu import _hetu, files
 
 COMMON = "opt-common-state"
@@ -33,8 +31,23 @@ def folder_of(store: str | os.PathLike[str], step: int) -> Path:
     return Path(store) / f"varuna_ckpt_{step}"
 
 
+def step_of(folder: Path) -> int:
+    """Returns the step in the name of a checkpoint's folder."""
+    return int(folder.name.removeprefix("varuna_ckpt_"))
+
+
+def is_complete(folder: Path) -> bool:
+    """Returns true if a checkpoint has the markers of all ranks for one save."""
+    try:
+        return bool(markers_of(folder, complete=True))
+    except (OSError, ValueError, KeyError):
+        return False
+
+
 def write(folder: Path, files: Files) -> dict[str, list[Any]]:
     """Writes a rank's files. Returns the size in bytes and the SHA-256 of each."""
+    import torch  # imported late: the launcher, which only looks at markers, doesn't need it
+
     folder.mkdir(parents=True, exist_ok=True)
     found: dict[str, list[Any]] = {}
     for name, value in files.items():
@@ -94,6 +107,8 @@ def markers_of(folder: Path, complete: bool) -> list[dict[str, Any]]:
 
 def read(folder: Path, file: str, marker: Mapping[str, Any], complete: bool) -> dict[str, Any]:
     """Returns the contents of a file. Throws OSError if they differ from what the rank has written."""
+    import torch
+
     place = folder / file
     if not place.is_file():
         raise OSError(f"{folder}: {file} is missing, although a marker names it")
@@ -109,13 +124,7 @@ def latest(store: str | os.PathLike[str]) -> int | None:
     """Returns the step of the last complete checkpoint in a store, or None."""
     steps = [int(place.name.removeprefix("varuna_ckpt_")) for place in Path(store).glob("varuna_ckpt_*")
              if place.name.removeprefix("varuna_ckpt_").isdigit()]
-    for step in sorted(steps, reverse=True):
-        try:
-            markers_of(folder_of(store, step), complete=True)
-        except (OSError, ValueError, KeyError):
-            continue
-        return step
-    return None
+    return next((step for step in sorted(steps, reverse=True) if is_complete(folder_of(store, step))), None)
 
 
 def _ranks(folder: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 
 from hetu.compat.varuna import checkpoint
+from hetu.process import rounds
 from hetu.torch import Pipeline
 from hetu.torch.device import optimizer_value
 
@@ -31,6 +33,8 @@ class Saver:
         future that is done once they are in `folder`. Without it, the checkpoint is complete on return.
         """
         rank = self.pipe.transport.worker
+        if rank == 0:  # for a launcher that continues from the checkpoint once it is complete
+            rounds.note(store=os.path.abspath(folder.parent), step=checkpoint.step_of(folder))
         files = self._files(shard)
         if rank == 0:
             common = {**common, "optimizer": type(self.optimizer).__name__}

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from hetu import _hetu
-from hetu.compat.varuna import checkpoint
+from hetu.compat.varuna import checkpoint, launched
 from hetu.compat.varuna.asked import Asked
 from hetu.compat.varuna.placement import default_map, get_varuna_config
 from hetu.compat.varuna.saved import Saver
@@ -72,6 +72,7 @@ class Varuna:
         self.names = [name for name, value in example.items() if isinstance(value, torch.Tensor)]
         self.fixed = {name: value for name, value in example.items() if name not in self.names}
         pieces = split_at_cut_points(model, self.names, self.fixed)
+        options.setdefault("sums", launched.sums)
         self.pipe = Pipeline(pieces, lambda out, target: first_tensor(out), schedule, math.ceil(self.rows / chunk_size),
                              pipelines=self.replicas, tied=[(one, two) for one, two in shared_weights or ()],
                              loss_weight=loss_weight, device=where, **options)

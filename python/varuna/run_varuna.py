@@ -1,0 +1,8 @@
+"""`python3 -m varuna.run_varuna`: Varuna's launcher (hetu.compat.varuna.run_varuna)."""
+
+import sys
+
+from hetu.compat.varuna.run_varuna import main
+
+if __name__ == "__main__":
+    sys.exit(main())
