@@ -36,7 +36,8 @@ int choose_command(const Arguments& arguments) {
   o.plan.plan_function = python_plan_function();
   const std::vector<std::string> rest = parse_options(arguments, options_of(fields(o)));
   require(rest.empty(), "takes options only, got '{}'", rest.empty() ? "" : rest[0]);
-  o.format = output_format(o.format, o.plan.output, {{"text", {".txt"}}, {"json", {".json"}}});
+  o.format = output_format(o.format, o.plan.output,
+                           {{"text", {".txt"}}, {"json", {".json"}}, {"csv", {".csv"}}});
   const ProgressLine progress("hetu choose", "plans");
   o.rank.progress = progress;
   const std::string text = choice_of(o);

@@ -83,8 +83,8 @@ Fields fields(ChooseOptions& r) {
        {.name = "format",
         .value = &r.format,
         .argument = "WHAT",
-        .doc = "text or json",
-        .choices = {"text", "json"},
+        .doc = "text, json, or a CSV table",
+        .choices = {"text", "json", "csv"},
         .otherwise = "by the suffix of -o, else text"}});
 }
 
@@ -186,6 +186,16 @@ std::vector<std::string> notes_of(const ChooseOptions& r) {
       notes.push_back(
           "messages and all-reduces take no time; to include them, give --latency, --bytes, "
           "--bandwidth and --allreduce, or --costs FILE");
+  } else if (r.blocks == 0) {
+    const Costs costs = costs_as_given(o);
+    const bool free = costs.allreduce == 0 && costs.pairs.empty() && costs.link.latency == 0 &&
+                      costs.link.bandwidth == 0 &&
+                      std::all_of(costs.stages.begin(), costs.stages.end(),
+                                  [](const StageCost& c) { return c.reduce_grad == 0; });
+    if (free)
+      notes.push_back(
+          "messages and all-reduces take no time in these costs, which favours many pipelines; add "
+          "\"link\" and \"reduce_grad\"");
   }
   const bool uneven = o.has("speed") || o.has("slow") || o.has("hetero") || o.has("jitter");
   if (uneven)
@@ -222,12 +232,15 @@ std::string choice_of(ChooseOptions& r) {
   const auto top = static_cast<std::size_t>(r.top);
   if (r.workers > 0) {
     const Search search = search_of(r);
-    return r.format == "json" ? to_json(search, r.global_batch)
-                              : to_text(search, r.global_batch, top);
+    return r.format == "json"  ? to_json(search, r.global_batch)
+           : r.format == "csv" ? to_csv(search)
+                               : to_text(search, r.global_batch, top);
   }
   require(r.global_batch == 0 && r.blocks == 0, "--global-batch and --blocks need --workers P");
   const Ranking ranking = ranking_of(r);
-  return r.format == "json" ? to_json(ranking) : to_text(ranking, top);
+  return r.format == "json"  ? to_json(ranking)
+         : r.format == "csv" ? to_csv(ranking)
+                             : to_text(ranking, top);
 }
 
 Ranking ranking_of(ChooseOptions& r) {
