@@ -135,6 +135,7 @@ std::string figure(const Prepared& p, const Rehearsal& result) {
     SvgOptions options;
     options.style = style_of(o.style);
     options.width = pixels_of_mm(o.width_mm);
+    options.height = pixels_of_mm(o.height_mm);
     options.title = title;
     options.placements = p.lowered.placements;
     options.workers_per_pipeline = static_cast<int>(p.lowered.workers.size());

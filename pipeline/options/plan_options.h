@@ -67,7 +67,8 @@ struct PlanOptions {
   std::int64_t curvature_every = 1;
   bool lowered = false;
   std::string format = {}, output = {}, style = "timeline", title = {};
-  double width_mm = 0;  ///< width of an image; 0: by its contents
+  double width_mm = 0;   ///< width of an image; 0: by its contents
+  double height_mm = 0;  ///< height of an image; 0: by its contents
   std::set<std::string> given = {};
 
   /// Returns true if the option was set.
