@@ -42,7 +42,7 @@ from hetu.torch.module_like import ModuleLike
 from hetu.torch.optimizer_states import Optimizers
 from hetu.torch.outputs import Outputs, mean_metrics
 from hetu.torch.planned import FoundPlan, transport_of
-from hetu.torch.predicted import predict
+from hetu.torch.predicted import FollowedPlan, predict
 from hetu.torch.shards import Shards
 from hetu.torch.split_backward import keep_compiled_buffers, refuse_old_hooks
 from hetu.torch.state import PipelineState
@@ -498,17 +498,24 @@ class Pipeline(ModuleLike):
         """Writes the recorded instructions of all workers, for `hetu timeline` and `hetu compare`. Collective: every worker
         calls it; worker 0 writes the file.
 
-        costs, machines: the files that `hetu plan` received. The trace then has the prediction of a Pipeline's plan=, and
-        not one by the run's own kernels.
+        costs, machines: for a Pipeline with plan=, the files that `hetu plan` received. Otherwise costs are a profile, a
+        cost file or an earlier trace of as many stages. The trace then has a forecast by these costs, and not a prediction
+        by the run's own kernels. If they don't fit, ValueError is thrown after the trace is written without the forecast.
         """
         self.state.check_one("write_trace")
-        if costs is not None and self.plan is None:
-            raise ValueError("write_trace: costs= shows the prediction of a plan, and this Pipeline was made without plan=")
         job = self._started("write_trace")
         self.exchange(b"")
         job.write_trace(os.fspath(path))
-        if self.plan and costs is not None and self.transport.worker == 0:
-            predict(path, self.plan, costs, machines)
+        if costs is not None and self.transport.worker == 0:
+            try:
+                predict(path, self.plan or self._followed(), costs, machines)
+            except (ValueError, OSError) as error:
+                raise type(error)(f"{error} ({os.fspath(path)} is written, with a prediction by the run's own kernels)") \
+                    from None
+
+    def _followed(self) -> FollowedPlan:
+        return FollowedPlan("schedule=", self.schedule, [stage.first_piece for stage in self.stages],
+                            len(self.pieces.pieces), max(self.expected[1]), self.pipelines)
 
     @property
     def summed_pipelines(self) -> int:

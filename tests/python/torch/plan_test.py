@@ -236,9 +236,48 @@ class Plans(unittest.TestCase):
         for plan, named, says in cases:
             with self.assertRaisesRegex(ValueError, says):
                 pipe(plan, **named)
-        alone = hetu.torch.Pipeline(nn.Sequential(nn.Linear(WIDTH, WIDTH)), nn.MSELoss())
-        with self.assertRaisesRegex(ValueError, "made without plan="):
-            alone.write_trace(self.folder / "trace.json", costs=self.costs)
+
+    def test_any_schedule_takes_a_forecast(self):
+        """costs= of write_trace is for every schedule. A trace isn't lost if they don't fit. The trace has the schedule's name."""
+        import torch
+        from torch import nn
+
+        import hetu.torch
+
+        def mine(stages, micro_batches):
+            micros = range(micro_batches)
+            return [[f"{s}F{m}" for m in micros] + [f"{s}B{m}" for m in micros] for s in range(stages)]
+
+        def recorded(pieces, **named):
+            pipe = hetu.torch.Pipeline([nn.Linear(WIDTH, WIDTH) for _ in range(pieces)], nn.MSELoss(), mine, 8,
+                                       devices="threads:4", **named)
+            x = torch.ones(16, WIDTH)
+            pipe.step(x, x)
+            pipe.record()
+            pipe.step(x, x)
+            return pipe
+
+        path = self.folder / "trace.json"
+        pipe = recorded(6, first_pieces=[0, 3, 4, 5])
+        pipe.write_trace(path, costs=self.costs)
+        blocks = json.loads(self.costs.read_text())["micro_batch_sizes"]["2"]["blocks"]
+        forwards = {event["args"]["stage"]: event["dur"] for event in json.loads(path.read_text())["traceEvents"]
+                    if event["ph"] == "X" and event["pid"] == 0 and event["cat"] == "F"}
+        for stage, (first, end) in enumerate([(0, 3), (3, 4), (4, 5), (5, 6)]):
+            self.assertAlmostEqual(forwards[stage], 1e3 * sum(b["forward"] for b in blocks[first:end]), 3)
+        compared = json.loads(subprocess.run(["hetu", "compare", path, "--format", "json"], check=True, capture_output=True,
+                                             text=True).stdout)
+        self.assertIn("model.json, a forecast", compared["prediction"])
+        self.assertRegex(compared["method"], r"plan_test:.*mine$")
+        earlier = self.folder / "earlier.json"
+        for file, costs in ((earlier, None), (path, earlier)):
+            pipe.step(torch.ones(16, WIDTH), torch.ones(16, WIDTH))  # a trace has the steps since the one before
+            pipe.write_trace(file, costs=costs)
+        self.assertEqual(json.loads(path.read_text())["metadata"]["forecast"], str(earlier))
+        path.unlink()
+        with self.assertRaisesRegex(ValueError, r"6 block\(s\), and the model 7 piece\(s\).*trace.json is written"):
+            recorded(7).write_trace(path, costs=self.costs)
+        self.assertTrue(path.exists())
 
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
