@@ -25,7 +25,10 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments, const 
 namespace {
 
 std::string meaning_of(const Method& m) {
-  std::string text = fmt::format("{}\nLegal: {}, {}.", m.doc, m.stages_rule, m.micros_rule);
+  const std::string micros = m.micros_rule;
+  std::string text =
+      fmt::format("{}\nLegal: {}{}{}.", m.doc, m.stages_rule,
+                  micros.rfind("a multiple", 0) == 0 ? "; M must be " : ", ", micros);
   std::string options;
   for (const std::string option : m.options) {
     options += (options.empty() ? "--" : ", --") + option;

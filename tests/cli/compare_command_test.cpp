@@ -50,7 +50,8 @@ TEST(CompareCommand, PredictsFromOtherCosts) {
   file("slow.json", R"({"stages": [{"forward": 8, "input_grad": 8, "weight_grad": 8}]})");
   EXPECT_NEAR(predicted("--costs slow.json"), 8 * 15, 1e-6);
   file("blocks.json", R"({"stages": [{}], "blocks": [
-    {"forward": 8, "input_grad": 8, "weight_grad": 8}, {"forward": 0, "input_grad": 0, "weight_grad": 0},
+    {"forward": 8, "input_grad": 8, "weight_grad": 8},
+    {"forward": 0, "input_grad": 0, "weight_grad": 0},
     {"forward": 8, "input_grad": 8, "weight_grad": 8}]})");
   EXPECT_NEAR(predicted("--costs blocks.json --partition 1,2"), 8 * 15, 1e-6);
   EXPECT_NEAR(predicted("--costs blocks.json --partition 2,1"), 8 * 15, 1e-6);

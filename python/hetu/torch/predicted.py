@@ -56,8 +56,8 @@ def predict(path: str | os.PathLike[str], plan: AnyPlan, costs: str | os.PathLik
     """Replaces the predicted events of a trace by those of a plan. Returns the predicted step time in ms.
 
     costs, machines: for a FoundPlan, the files that `hetu plan` received as --costs and --machines. For other plans, costs
-    are a profile, a cost file or an earlier trace. Its blocks are the pieces of the model. Costs without blocks must have the
-    plan's stages. Without machines, the workers are equal.
+    are a profile, a cost file or an earlier trace. Its blocks are the pieces of the model. Costs without blocks must be for
+    the plan's stages. Without machines, the workers are equal.
     Throws ValueError if the plan wasn't made from these files, or the costs don't fit it, and OSError.
     """
     trace = files.read_json(path)

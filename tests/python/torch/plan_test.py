@@ -238,7 +238,7 @@ class Plans(unittest.TestCase):
                 pipe(plan, **named)
 
     def test_any_schedule_takes_a_forecast(self):
-        """costs= of write_trace is for every schedule. A trace isn't lost if they don't fit. The trace has the schedule's name."""
+        """costs= of write_trace is for every schedule. A trace isn't lost if they don't fit, and has the schedule's name."""
         import torch
         from torch import nn
 
