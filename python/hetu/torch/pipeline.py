@@ -192,7 +192,7 @@ class Pipeline(ModuleLike):
             table_rows.take(own.values())
         self.modes = Modes(self.stages, own, [placement["model_stage"] for placement in placements], self.ties)
         fill(self.pieces, self.stages, own.values(), self.ties, self.seed)
-        forget(self.stages, list(own.values()))
+        forget(self.stages, list(own.values()), self.pieces.names)
         for stage in own.values():
             self.stage_device.move(stage)
         for stage in self.stages:
