@@ -3,11 +3,14 @@
 
 Skipped where PyTorch is not installed (`./run torch`)."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,6 +90,40 @@ class Profile(unittest.TestCase):
         self.assertEqual(list(profile["micro_batch_sizes"]), ["1", "2", "4"])
         self.assertEqual(set(profile["spread"]), {"1", "2", "4"})
         self.assertEqual(profile["threads"], torch.get_num_threads())
+
+    def equal_pieces(self, is_slow):
+        """Returns the profile of four equal pieces, and what was printed. is_slow(n): the machine is busy in the n-th call
+        of a piece. A round has 8 calls, after a first pass of 16."""
+        import torch
+        from torch import nn
+
+        import hetu.torch
+
+        calls = []
+
+        class Piece(nn.Linear):
+            def forward(self, x):
+                calls.append(1)
+                time.sleep(0.16 if is_slow(len(calls)) else 0.04)
+                return super().forward(x)
+
+        x, made = torch.ones(2, WIDTH), nn.Sequential(*[Piece(WIDTH, WIDTH) for _ in range(4)])
+        with contextlib.redirect_stderr(io.StringIO()) as printed:
+            hetu.torch.profile(made, nn.MSELoss(), x, x, (2,), self.file, turns=6)
+        return json.loads(self.file.read_text()), printed.getvalue()
+
+    def test_a_busy_phase_slows_all_pieces_alike(self):
+        """Equal pieces have equal times on a machine that is busy at first."""
+        profile, _ = self.equal_pieces(lambda call: call < 40)
+        forwards = [block["forward"] for block in profile["micro_batch_sizes"]["2"]["blocks"]]
+        self.assertLess(max(forwards), 2 * min(forwards), forwards)  # the phases differ by a factor of 4
+
+    def test_varying_times_are_reported(self):
+        profile, printed = self.equal_pieces(lambda call: call // 8 % 2)
+        found = profile["variation"]["2"]
+        self.assertGreater(found["share"], 0.15)
+        self.assertRegex(found["says"], r"varied by up to \d+ % while they were measured \(block \d, micro-batches of 2")
+        self.assertEqual(printed, f"hetu.torch.profile: {found['says']}\n")
 
     def test_the_model_is_left_as_it_was(self):
         import torch
@@ -202,6 +239,17 @@ class Plans(unittest.TestCase):
             for name, p in alone.named_parameters():
                 self.assertTrue(torch.equal(found[name], p.grad), name)
 
+    def test_numbers_of_workers(self):
+        """A run says which process each worker is, if the plan has another order than the machines."""
+        from hetu.torch.planned import FoundPlan
+
+        answer, hosts = self.plan(methods=["1f1b"], stages=[4]), [("a", 2), ("b", 2)]
+        answer["plan"]["workers"] = [0, 2, 1, 5]
+        self.assertEqual(FoundPlan(answer).numbering(hosts),
+                         "by plan=, worker 1 is process 2 on b, worker 2 is process 1 on a")
+        answer["plan"]["workers"] = [0, 2, 3, 5]
+        self.assertEqual(FoundPlan(answer).numbering(hosts), "")
+
     def test_bad_plans(self):
         """A plan for other workers, pieces or batches is refused in one line."""
         import torch
@@ -265,6 +313,7 @@ class Path4(unittest.TestCase):
             self.assertEqual(printed.count("the bits of one process"), 4, printed)
             compared = json.loads(self.run_in(folder, "hetu", "compare", "trace.json", "--format", "json"))
             trace = json.loads(Path(folder, "trace.json").read_text())
+            self.assertEqual(trace["metadata"]["costs"]["samples_per_micro_batch"], plan["micro_batch_size"])
             rows = {}  # the instructions of each worker and step, by source
             for event in trace["traceEvents"]:
                 # The planner's plans have no sum of the loss (REDUCE_SCALARS).
