@@ -1,6 +1,8 @@
 // `hetu compare`: shows where a run deviated from its plan, and why.
 #include "pipeline/compare/compare.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/text_file.h"
 #include "cli/command.h"
@@ -48,6 +50,17 @@ std::string help() {
          help_text(options_of(r));
 }
 
+// Returns lines that explain the names in the report.
+std::string notes_of(const Trace& trace) {
+  std::string text =
+      "instructions begin with their stage: 0F3 is the forward of stage 0 and micro-batch 3, and "
+      "0UPDATE the update of stage 0\n";
+  const auto metadata = nlohmann::json::parse(trace.metadata_json, nullptr, false);
+  if (metadata.is_object() && metadata.contains("numbering") && metadata["numbering"].is_string())
+    text += metadata["numbering"].get<std::string>() + "\n";
+  return text;
+}
+
 }  // namespace
 
 int compare_command(const Arguments& arguments) {
@@ -64,7 +77,7 @@ int compare_command(const Arguments& arguments) {
   require(plan.has_value(), "{}: no plan in the metadata; a training run with --trace writes one",
           traces[0]);
   const Comparison c = compare(trace, *plan, request.options);
-  put(request.format == "json" ? to_json(c) : to_text(c), request.output);
+  put(request.format == "json" ? to_json(c) : to_text(c) + notes_of(trace), request.output);
   return 0;
 }
 

@@ -85,14 +85,18 @@ struct Prepared {
   std::optional<RehearsedGroups> groups;
 };
 
+std::vector<OutputFormat> formats() {
+  std::vector<OutputFormat> all = plan_formats();
+  all.erase(
+      std::remove_if(all.begin(), all.end(),
+                     [](const OutputFormat& f) { return f.name == "csv" || f.name == "torch"; }),
+      all.end());
+  return all;
+}
+
 Prepared prepare(const Arguments& arguments) {
   Prepared p;
-  std::vector<OutputFormat> formats = plan_formats();
-  formats.erase(
-      std::remove_if(formats.begin(), formats.end(),
-                     [](const OutputFormat& f) { return f.name == "csv" || f.name == "torch"; }),
-      formats.end());
-  p.plan_options = parse_plan_options(arguments, fields(p.own), formats);
+  p.plan_options = parse_plan_options(arguments, fields(p.own), formats());
   const PlanOptions& o = p.plan_options;
   require(o.format != "csv" && o.format != "torch",
           "--format {}: rehearse prints a table, JSON or a trace, or draws a figure", o.format);
@@ -165,7 +169,7 @@ void print(const Prepared& p, const Rehearsal& result) {
 int rehearse_command(const Arguments& arguments) {
   if (wants_help(arguments)) {
     RehearseOptions unused;
-    const std::string help = plan_help("rehearse", kMeaning, fields(unused));
+    const std::string help = plan_help("rehearse", kMeaning, fields(unused), formats());
     if (env().worker == 0) put(help, "");
     return 0;
   }

@@ -59,6 +59,8 @@ std::string sums(const Schedule& plan) {
                      most == 1 ? "" : "s");
 }
 
+std::vector<OutputFormat> formats() { return {{"", {".txt"}}}; }
+
 }  // namespace
 
 int verify_command(const Arguments& arguments) {
@@ -66,11 +68,12 @@ int verify_command(const Arguments& arguments) {
     put(plan_help(
             "verify",
             "Verifies a plan: each micro-batch once per stage, no deadlock, one weight version, "
-            "within memory."),
+            "within memory.",
+            {}, formats()),
         "");
     return 0;
   }
-  const PlanOptions o = parse_plan_options(arguments, {}, {{"", {".txt"}}});
+  const PlanOptions o = parse_plan_options(arguments, {}, formats());
   require(o.format.empty(), "--format is for schedule and simulate; verify prints one line");
   const ProgressLine progress("hetu verify", "");
   const Schedule plan = plan_of(o);

@@ -104,6 +104,7 @@ class Ranker {
 
   Ranking finish() {
     result_.recompute_guessed = guessed_;
+    result_.samples_known = o_.samples_known;
     std::stable_sort(result_.ranked.begin(), result_.ranked.end(),
                      [](const Ranked& a, const Ranked& b) {
                        const double most = std::max(a.time_per_sample, b.time_per_sample);

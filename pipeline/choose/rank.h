@@ -26,10 +26,11 @@ struct RankOptions {
   std::map<std::string, std::function<Schedule(int micro_batches)>> own;
   /// also try methods that update within a step; they are other training algorithms
   bool asynchronous = false;
-  double samples = 1;       ///< samples of a micro-batch; 0: batch / M
-  double batch = 0;         ///< samples per pipeline and step
-  double limit_micros = 0;  ///< most activations per worker, in micro-batches; 0: no limit
-  double limit_bytes = 0;   ///< most bytes per worker; 0: no limit
+  bool samples_known = false;  ///< false: `samples` is 1, and times are per micro-batch
+  double samples = 1;          ///< samples of a micro-batch; 0: batch / M
+  double batch = 0;            ///< samples per pipeline and step
+  double limit_micros = 0;     ///< most activations per worker, in micro-batches; 0: no limit
+  double limit_bytes = 0;      ///< most bytes per worker; 0: no limit
   SyncPlace sync = kSyncPlace;
   SimulateOptions run;
   ReportProgress progress;  ///< receives the number of plans; may be empty
@@ -63,7 +64,10 @@ struct NotRanked {
 struct Ranking {
   std::string time_unit;
   bool recompute_guessed = false;  ///< the costs have no time of recompute: a forward is used
-  std::vector<Ranked> ranked;      ///< fastest first; on a tie the one with less memory first
+  /// False if the samples of a micro-batch are not known. Times per sample are then per
+  /// micro-batch.
+  bool samples_known = false;
+  std::vector<Ranked> ranked;  ///< fastest first; on a tie the one with less memory first
   std::vector<NotRanked> refused;
 };
 

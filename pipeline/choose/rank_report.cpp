@@ -33,9 +33,9 @@ std::string to_text(const Ranking& r, std::size_t most) {
   const bool bytes = std::any_of(r.ranked.begin(), r.ranked.end(),
                                  [](const Ranked& one) { return one.peak_bytes > 0; });
   const std::string unit = r.time_unit.empty() ? "units" : r.time_unit;
-  std::string text =
-      fmt::format("{:>4}  {:<38}{:>14}{:>12}{:>9}{:>8}{}\n", "", "", unit + "/sample", "step time",
-                  "bubble", "peak", bytes ? "       MiB" : "");
+  std::string text = fmt::format("{:>4}  {:<32}{:>20}{:>12}{:>9}{:>8}{}\n", "", "",
+                                 unit + (r.samples_known ? "/sample" : "/micro-batch"), "step time",
+                                 "bubble", "peak", bytes ? "       MiB" : "");
   for (std::size_t i = 0; i < std::min(most, r.ranked.size()); ++i) {
     const Ranked& one = r.ranked[i];
     text += fmt::format("{:>4}  {:<38}{:>14.4f}{:>12.3f}{:>8.1f}%{:>8.2f}", i + 1,
@@ -67,6 +67,7 @@ std::string to_text(const Ranking& r, std::size_t most) {
 std::string to_json(const Ranking& r) {
   json out = {{"time_unit", r.time_unit.empty() ? "unit" : r.time_unit},
               {"recompute_guessed", r.recompute_guessed},
+              {"samples_known", r.samples_known},
               {"ranked", json::array()},
               {"refused", json::array()}};
   for (const Ranked& one : r.ranked) {

@@ -129,8 +129,7 @@ Fields of_output(PlanOptions& o) {
       {.name = "output",
        .value = output,
        .argument = "FILE",
-       .doc = "file to write instead of standard output; the suffix chooses the format: .txt, "
-              ".csv, .json, .svg, .pdf, .png or .html",
+       .doc = "file to write instead of standard output; the suffix chooses the format",
        .flag = "-o"},
   };
 }
@@ -166,11 +165,13 @@ Fields fields(CostOptions& c) {
       {.name = "costs",
        .value = &c.costs,
        .argument = "FILE",
-       .doc = "file with times in ms per stage: JSON, a CSV of measured blocks, or a trace"},
+       .doc = "file with times in ms per stage: JSON, a CSV of measured blocks, a profile, a "
+              "trace, or a plan of hetu plan"},
       {.name = "micro_batch_size",
        .value = &c.table.micro_batch_size,
        .argument = "B",
-       .doc = "samples per micro-batch; selects the row of a CSV of blocks",
+       .doc =
+           "samples per micro-batch; selects the row of a CSV of blocks, or the size of a profile",
        .range = kAny,
        .otherwise = ""},
       {.name = "blocks_per_stage",

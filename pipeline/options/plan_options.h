@@ -100,6 +100,9 @@ Schedule lowered_plan(const PlanOptions& o, const Schedule& plan);
 /// Returns the costs of the options, without redistribution over stages.
 Costs costs_of(const PlanOptions& o);
 
+/// Returns true if --costs names a profile, which has the costs of several micro-batch sizes.
+bool has_profile(const CostOptions& given);
+
 /// Checks that the costs contain bytes if a memory limit in bytes is given. Throws InvalidArgument.
 void check_bytes_known(const PlanOptions& o, const Costs& costs);
 

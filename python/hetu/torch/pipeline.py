@@ -48,6 +48,7 @@ from hetu.torch.split_backward import keep_compiled_buffers, refuse_old_hooks
 from hetu.torch.state import PipelineState
 from hetu.torch.step_loss import NOTHING, StepLoss
 from hetu.torch.threads import ThreadedPipeline
+from hetu.torch.trace_notes import add_notes
 
 
 class Pipeline(ModuleLike):
@@ -169,6 +170,7 @@ class Pipeline(ModuleLike):
                              in_threads=self.in_threads) if self.rounds.shards(shard_optimizer) else None
         self.gradients = GradientSums(self.held, self.functions, self.stage_device, self.shards, self.summed_pipelines,
                                       self.by_tree)
+        self.recorded_samples: set[int] = set()  # of the largest micro-batch of each recorded step
         self.state = PipelineState(self.held, self.exchanges, self.averages, self.shards, micro_batches, seed)
         self.stepper, self.under_way = threading.get_ident(), ""
         leave.join(self)
@@ -343,6 +345,8 @@ class Pipeline(ModuleLike):
         loss, factor = (0.0, 1.0) if is_prediction else self.loss.finish(sums)
         if training:
             self.gradients.end(factor)
+            if self.stage_device.records:
+                self.recorded_samples.add(max(batch.sizes))
         self.steps += training
         if self.shards and training:
             self.shards.is_pending = True
@@ -492,6 +496,7 @@ class Pipeline(ModuleLike):
         job = self._started("record")
         self.exchange(b"")
         job.record(on)
+        self.recorded_samples.clear()
         self.stage_device.records = on
 
     def write_trace(self, path: str | os.PathLike[str], *, costs: Any = None, machines: Any = None) -> None:
@@ -507,8 +512,11 @@ class Pipeline(ModuleLike):
         job = self._started("write_trace")
         self.exchange(b"")
         job.write_trace(os.fspath(path))
-        if self.plan and costs is not None and self.transport.worker == 0:
-            predict(path, self.plan, costs, machines)
+        if self.transport.worker == 0:
+            add_notes(path, self.recorded_samples)
+            if self.plan and costs is not None:
+                predict(path, self.plan, costs, machines)
+        self.recorded_samples.clear()
 
     @property
     def summed_pipelines(self) -> int:
