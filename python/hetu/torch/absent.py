@@ -16,10 +16,12 @@ import torch
 from torch import nn
 
 # Operations that need no values: what a script reads or sets on all workers alike.
-_ALLOWED = frozenset("""shape size dim ndim ndimension numel nelement dtype device layout requires_grad requires_grad_ is_meta
-    is_leaf stride storage_offset element_size itemsize nbytes is_floating_point is_complex is_contiguous is_cuda is_cpu
+_ALLOWED = frozenset("""
+    shape size dim ndim ndimension numel nelement dtype device layout requires_grad requires_grad_ is_meta is_leaf
+    stride storage_offset element_size itemsize nbytes is_floating_point is_complex is_contiguous is_cuda is_cpu
     is_sparse is_quantized is_nested is_inference grad_fn names retains_grad output_nr _version _backward_hooks
-    _post_accumulate_grad_hooks register_hook register_post_accumulate_grad_hook __len__ __hash__ get_device""".split())
+    _post_accumulate_grad_hooks register_hook register_post_accumulate_grad_hook __len__ __hash__ get_device
+""".split())
 
 # The first attribute that a function reads, where its later errors would be less clear.
 _FIRST_READERS = {"is_leaf": ("add_param_group",), "is_meta": ("_load_from_state_dict",)}
@@ -31,7 +33,7 @@ _INSTEAD = {
     "get_total_norm": "call pipe.grad_norm() on all workers",
     "clip_grad_value_": "call pipe.clip_grad_value_(clip_value) on all workers",
     "load_state_dict": "call pipe.load_state_dict(state) on all workers",
-    "state_dict": "call pipe.state_dict() on all workers, and save its result on one of them; or pipe.save(folder, optimizer)",
+    "state_dict": "call pipe.state_dict() on all workers, and save its result on one; or call pipe.save(folder, optimizer)",
     "add_param_group": "give the optimizer pipe.parameters(), or groups of pipe.named_parameters()",
     "step": "give the optimizer pipe.parameters(), or groups of pipe.named_parameters()",
     "_apply": "call to(), half() and the like before you make the Pipeline; Pipeline(device=) sets the device",
@@ -39,8 +41,8 @@ _INSTEAD = {
     "__reduce_ex__": "save the result of pipe.state_dict(), or call pipe.save(folder, optimizer)",
     "_call_impl": "call pipe.predict(inputs) or pipe.evaluate(inputs, target) on all workers",
 }
-_OTHERWISE = ("read pipe.parameters() or pipe.named_parameters(), which are this worker's, or pipe.state_dict(), which is the "
-              "whole model's")
+_OTHERWISE = ("read pipe.parameters() or pipe.named_parameters(), which are this worker's, or pipe.state_dict(), which is "
+              "the whole model's")
 
 
 def _operation(function: Any) -> tuple[str, str]:
@@ -74,13 +76,13 @@ class AbsentBuffer(torch.Tensor):
         # zero_grad() reads a gradient to find that there is none, and step() replaces gradients in any case.
         if name == "grad" and access == "get" and reader == "zero_grad":
             return None
-        is_allowed = (name in _ALLOWED or (name == "grad" and access != "get")) and reader not in _FIRST_READERS.get(name, ())
-        if is_allowed:
+        is_allowed = name in _ALLOWED or (name == "grad" and access != "get")
+        if is_allowed and reader not in _FIRST_READERS.get(name, ()):
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*args, **(kwargs or {}))
         first = next((one for one in _flat([args, kwargs]) if isinstance(one, AbsentBuffer)), None)
-        raise ValueError(f"'{getattr(first, 'absent_name', '?')}' is on another worker, so this worker has neither its values "
-                         f"nor its gradient ({name}): {_what_to_write()}")
+        raise ValueError(f"'{getattr(first, 'absent_name', '?')}' is on another worker, so this worker has neither its "
+                         f"values nor its gradient ({name}): {_what_to_write()}")
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"{type(self).__name__}('{getattr(self, 'absent_name', '?')}', shape={list(self.shape)}, dtype={self.dtype})"

@@ -62,8 +62,8 @@ def _fill_stage(pieces: Pieces, stages: list[Stage], stage: Stage, ties: list[Ti
         return
     for parameter in missing:
         if isinstance(parameter, AbsentParameter):
-            raise ValueError(f"an earlier Pipeline of this model has left '{parameter.absent_name}' to another worker, and this "
-                             f"one needs it here. Make the model anew for each Pipeline")
+            raise ValueError(f"an earlier Pipeline of this model has left '{parameter.absent_name}' to another worker, and "
+                             f"this one needs it here. Make the model anew for each Pipeline")
     if pieces.weights is not None:
         values = _read(pieces, missing, ties)
     else:
