@@ -55,7 +55,8 @@ std::string notes_of(const Trace& trace) {
   std::string text =
       "instructions begin with their stage: 0F3 is the forward of stage 0 and micro-batch 3, and "
       "0UPDATE the update of stage 0\n";
-  const auto metadata = nlohmann::json::parse(trace.metadata_json, nullptr, false);
+  const auto metadata = nlohmann::json::parse(
+      bounded_json(trace.metadata_json, "a trace's metadata"), nullptr, false);
   if (metadata.is_object() && metadata.contains("numbering") && metadata["numbering"].is_string())
     text += metadata["numbering"].get<std::string>() + "\n";
   return text;

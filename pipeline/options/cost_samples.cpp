@@ -19,7 +19,9 @@ int samples_in(const nlohmann::json& costs) {
 }  // namespace
 
 int samples_in_file(const std::string& path) {
-  const auto in = nlohmann::json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
+  const std::string text = read_text(path);
+  const auto in =
+      nlohmann::json::parse(bounded_json(text, path), nullptr, /*allow_exceptions=*/false);
   if (in.is_object() && in.contains("metadata") && in["metadata"].contains("costs"))
     return samples_in(in["metadata"]["costs"]);
   return samples_in(in);

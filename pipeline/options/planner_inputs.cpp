@@ -22,7 +22,8 @@ std::vector<int> powers_of_two(int most) {
 
 // Repeats what a profile says about the variation of its times.
 void note_variation(const std::string& text, std::vector<std::string>& notes) {
-  const json in = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json in =
+      json::parse(bounded_json(text, "the profile"), nullptr, /*allow_exceptions=*/false);
   if (!in.is_object() || !in.contains("variation") || !in["variation"].is_object()) return;
   std::pair<double, std::string> worst;
   for (const auto& [size, one] : in["variation"].items())

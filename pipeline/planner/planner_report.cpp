@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text_file.h"
 #include "pipeline/planner/explain.h"
 #include "pipeline/planner/report_parts.h"
 
@@ -153,7 +154,8 @@ json choice_json(const PlanChoice& c) {
   out["workers"] = c.assignment;
   out["busy"] = c.cut.busy;
   out["peak_bytes"] = c.cut.peak_bytes;
-  out["costs"] = json::parse(to_json(c.costs, c.lowered));  // of its stages, on its workers
+  // of its stages, on its workers
+  out["costs"] = json::parse(bounded_json(to_json(c.costs, c.lowered), "the plan's costs"));
   return out;
 }
 

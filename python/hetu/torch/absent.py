@@ -26,7 +26,7 @@ _ALLOWED = frozenset("""
 # The first attribute that a function reads, where its later errors would be less clear.
 _FIRST_READERS = {"is_leaf": ("add_param_group",), "is_meta": ("_load_from_state_dict",)}
 
-# What a function of PyTorch, or of a library with the same name, was called for -> what to write instead.
+# Advice by the name of a function of PyTorch, or of a library, that has read the tensor: what to write instead.
 _INSTEAD = {
     "clip_grad_norm_": "call pipe.clip_grad_norm_(max_norm) on all workers",
     "clip_grad_norm": "call pipe.clip_grad_norm_(max_norm) on all workers",

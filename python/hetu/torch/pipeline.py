@@ -170,9 +170,8 @@ class Pipeline(ModuleLike):
                              in_threads=self.in_threads) if self.rounds.shards(shard_optimizer) else None
         self.gradients = GradientSums(self.held, self.functions, self.stage_device, self.shards, self.summed_pipelines,
                                       self.by_tree)
-        self.recorded_samples: set[int] = set()  # of the largest micro-batch of each recorded step
         self.state = PipelineState(self.held, self.exchanges, self.averages, self.shards, micro_batches, seed)
-        self.stepper, self.under_way = threading.get_ident(), ""
+        self.stepper, self.under_way, self.recorded_samples = threading.get_ident(), "", set[int]()
         leave.join(self)
 
     def _cut(self, first_pieces: Sequence[int] | None, tied: Sequence[tuple[str, str]]) -> None:
@@ -345,7 +344,7 @@ class Pipeline(ModuleLike):
         loss, factor = (0.0, 1.0) if is_prediction else self.loss.finish(sums)
         if training:
             self.gradients.end(factor)
-            if self.stage_device.records:
+            if self.stage_device.records:  # the largest micro-batch of each recorded step
                 self.recorded_samples.add(max(batch.sizes))
         self.steps += training
         if self.shards and training:
