@@ -269,7 +269,7 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"bogus", "unknown 'bogus'; known: schedule, verify"},
            {"simulat", "unknown 'simulat'; did you mean 'simulate'? known: schedule, verify"},
            {"verify", "no METHOD or FILE given"},
-           {"verify foo", "unknown method 'foo'; known here: gpipe, 1f1b, "},
+           {"verify foo", "unknown method 'foo'; the methods, with other names in brackets: gpipe"},
            {"verify 1f1b gpipe", "remove 'gpipe'"},
            {"verify 1f1b", "1f1b needs --stages P"},
            {"verify 1f1b --stages 4", "1f1b needs --micro-batches M"},
