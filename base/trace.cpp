@@ -65,6 +65,18 @@ double time(const json& object, const char* key, const std::string& origin) {
 // Truncates a message of the parser, which may quote the file at any length.
 std::string shortened(const std::string& text) { return text.substr(0, 200); }
 
+// Says what a file of another kind is, and which command takes it.
+const char* other_kind(const json& in) {
+  if (in.contains("plan") && in.contains("configurations"))
+    return ". It is a plan of `hetu plan`: `hetu simulate PLAN.json --format trace -o trace.json` "
+           "makes a trace of it";
+  if (in.contains("micro_batch_sizes"))
+    return ". It is a profile: pass it to `hetu plan` as --costs";
+  if (in.contains("method") && in.contains("workers"))
+    return ". It is a plan: `hetu simulate PLAN.json --format trace` makes a trace of it";
+  return "; a run with --trace, or Pipeline.write_trace, writes one";
+}
+
 }  // namespace
 
 std::string trace_to_json(const Trace& trace) {
@@ -94,6 +106,8 @@ Trace trace_from_json(const std::string& text, const std::string& origin) {
   Trace trace;
   try {
     const json in = json::parse(bounded_json(text, origin, Code::Io));
+    if (in.is_object() && !in.contains("traceEvents"))
+      fail(Code::Io, "{}: not a Hetu trace: it has no 'traceEvents'{}", origin, other_kind(in));
     for (const json& row : in.at("traceEvents")) {
       if (row.at("ph") != "X") continue;
       const json& args = row.at("args");

@@ -4,12 +4,17 @@
 #include "base/progress_line.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/plan_command.h"
 #include "cli/plan_function.h"
 #include "pipeline/options/choose_options.h"
 #include "pipeline/options/output_format.h"
 
 namespace hetu::cli {
 namespace {
+
+std::vector<OutputFormat> formats() {
+  return {{"text", {".txt"}}, {"json", {".json"}}, {"csv", {".csv"}}};
+}
 
 std::string help() {
   ChooseOptions unused;
@@ -25,7 +30,7 @@ std::string help() {
              "as in its row for B).") +
          "\n"
          "Options:\n" +
-         help_text(options_of(fields(unused)));
+         help_text(with_suffixes(options_of(fields(unused)), formats()));
 }
 
 }  // namespace
@@ -36,7 +41,7 @@ int choose_command(const Arguments& arguments) {
   o.plan.plan_function = python_plan_function();
   const std::vector<std::string> rest = parse_options(arguments, options_of(fields(o)));
   require(rest.empty(), "takes options only, got '{}'", rest.empty() ? "" : rest[0]);
-  o.format = output_format(o.format, o.plan.output, {{"text", {".txt"}}, {"json", {".json"}}});
+  o.format = output_format(o.format, o.plan.output, formats());
   const ProgressLine progress("hetu choose", "plans");
   o.rank.progress = progress;
   const std::string text = choice_of(o);

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "cli/plan_function.h"
 #include "pipeline/generate/generate.h"
+#include "pipeline/options/found_plan.h"
 
 namespace hetu::cli {
 
@@ -16,6 +17,7 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments, const 
     fail(Code::InvalidArgument, "expected one METHOD or FILE, got {}; remove '{}'", rest.size(),
          rest[1].substr(0, 60));
   options.source = rest[0];
+  take_found_plan(options);
   options.plan_function = python_plan_function();
   options.format = output_format(options.format, options.output, formats);
   check_plan_options(options);
@@ -25,7 +27,10 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments, const 
 namespace {
 
 std::string meaning_of(const Method& m) {
-  std::string text = fmt::format("{}\nLegal: {}, {}.", m.doc, m.stages_rule, m.micros_rule);
+  const std::string micros = m.micros_rule;
+  std::string text =
+      fmt::format("{}\nLegal: {}{}{}.", m.doc, m.stages_rule,
+                  micros.rfind("a multiple", 0) == 0 ? "; M must be " : ", ", micros);
   std::string options;
   for (const std::string option : m.options) {
     options += (options.empty() ? "--" : ", --") + option;
@@ -39,18 +44,28 @@ std::string meaning_of(const Method& m) {
 
 }  // namespace
 
-std::string plan_help(const char* command, const char* meaning, const Fields& own) {
+std::vector<Option> with_suffixes(std::vector<Option> options,
+                                  const std::vector<OutputFormat>& formats) {
+  for (Option& o : options)
+    if (o.name == "-o") o.meaning += ": " + known_suffixes(formats);
+  return options;
+}
+
+std::string plan_help(const char* command, const char* meaning, const Fields& own,
+                      const std::vector<OutputFormat>& formats) {
   PlanOptions unused;
   std::string text = fmt::format(
       "usage: hetu {} METHOD|FILE.csv|FILE.json|MODULE:FUNCTION [options]\n{}\n{}\nMethods:\n",
       command, wrapped(meaning),
       wrapped(
           "MODULE:FUNCTION is your own function in Python. It takes stages and micro_batches, and "
-          "returns a list of actions such as '0F0' for each worker."));
+          "returns a list of actions such as '0F0' for each worker. FILE.json may be the "
+          "result of `hetu plan -o`, with its costs."));
   std::vector<HelpRow> rows;
   for (const Method& m : methods()) rows.push_back({m.name, meaning_of(m)});
   text += two_columns(rows, 20);
-  return text + "\nOptions:\n" + help_text(options_of(joined(fields(unused), own))) +
+  return text + "\nOptions:\n" +
+         help_text(with_suffixes(options_of(joined(fields(unused), own)), formats)) +
          "\nExit status: 0; 1 a plan that fails verification; 2 wrong options or unreadable "
          "input.\n";
 }

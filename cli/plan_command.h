@@ -17,6 +17,13 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments, const 
                                const std::vector<OutputFormat>& formats = plan_formats());
 
 /// Returns the help of a command: usage, options, and the methods with the sizes that each allows.
-std::string plan_help(const char* command, const char* meaning, const Fields& own = {});
+/// `formats` are those of parse_plan_options().
+std::string plan_help(const char* command, const char* meaning, const Fields& own = {},
+                      const std::vector<OutputFormat>& formats = plan_formats());
+
+/// Returns the options of a command that writes these formats, with their suffixes in the meaning
+/// of -o.
+std::vector<Option> with_suffixes(std::vector<Option> options,
+                                  const std::vector<OutputFormat>& formats);
 
 }  // namespace hetu::cli

@@ -85,14 +85,18 @@ struct Prepared {
   std::optional<RehearsedGroups> groups;
 };
 
+std::vector<OutputFormat> formats() {
+  std::vector<OutputFormat> all = plan_formats();
+  all.erase(
+      std::remove_if(all.begin(), all.end(),
+                     [](const OutputFormat& f) { return f.name == "csv" || f.name == "torch"; }),
+      all.end());
+  return all;
+}
+
 Prepared prepare(const Arguments& arguments) {
   Prepared p;
-  std::vector<OutputFormat> formats = plan_formats();
-  formats.erase(
-      std::remove_if(formats.begin(), formats.end(),
-                     [](const OutputFormat& f) { return f.name == "csv" || f.name == "torch"; }),
-      formats.end());
-  p.plan_options = parse_plan_options(arguments, fields(p.own), formats);
+  p.plan_options = parse_plan_options(arguments, fields(p.own), formats());
   const PlanOptions& o = p.plan_options;
   require(o.format != "csv" && o.format != "torch",
           "--format {}: rehearse prints a table, JSON or a trace, or draws a figure", o.format);
@@ -135,6 +139,7 @@ std::string figure(const Prepared& p, const Rehearsal& result) {
     SvgOptions options;
     options.style = style_of(o.style);
     options.width = pixels_of_mm(o.width_mm);
+    options.height = pixels_of_mm(o.height_mm);
     options.title = title;
     options.placements = p.lowered.placements;
     options.workers_per_pipeline = static_cast<int>(p.lowered.workers.size());
@@ -165,7 +170,7 @@ void print(const Prepared& p, const Rehearsal& result) {
 int rehearse_command(const Arguments& arguments) {
   if (wants_help(arguments)) {
     RehearseOptions unused;
-    const std::string help = plan_help("rehearse", kMeaning, fields(unused));
+    const std::string help = plan_help("rehearse", kMeaning, fields(unused), formats());
     if (env().worker == 0) put(help, "");
     return 0;
   }

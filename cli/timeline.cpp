@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
@@ -25,7 +26,9 @@ namespace {
 struct Request {
   std::vector<std::string> traces;
   StepWindow window;
-  double width_mm = 0;
+  std::vector<std::string> titles;
+  double width_mm = 0, height_mm = 0;
+  bool is_beside = false;
   std::string format, output, title, style = "timeline";
   std::string groups;
   double from_ms = 0, to_ms = -1;
@@ -57,6 +60,20 @@ std::vector<Option> options_of(Request& r) {
        }},
       {"--title", "TEXT", "title of the figure (default: from the plan in the trace)",
        [&r](const std::string& text) { r.title = text; }},
+      {"--titles", "LIST",
+       "titles of the traces, separated by commas, such as 1F1B,ours (default: the method of the "
+       "plan in the trace)",
+       [&r](const std::string& text) { r.titles = split(text, ','); }},
+      {"--beside", nullptr,
+       "draw two panels in a row (SVG, PDF, PNG; default: one below the other)",
+       [&r](const std::string&) { r.is_beside = true; }},
+      {"--height", "MM",
+       "height of a figure (SVG, PDF, PNG) in millimetres, to which its rows are scaled (default: "
+       "by the number of rows)",
+       [&r](const std::string& text) {
+         r.height_mm = to_number(text);
+         require(r.height_mm >= 20 && r.height_mm <= 2000, "expected 20 to 2000 mm, got {}", text);
+       }},
       {"--width", "MM",
        "width of a figure (SVG, PDF, PNG) in millimetres, such as 84 for a column of a paper "
        "(default: 190 to 476, by the number of instructions)",
@@ -117,6 +134,33 @@ Run read_run(const std::string& path) {
   return run;
 }
 
+// Names the panels of several traces: by --titles, else by the methods of their plans, else by
+// their files. Equal methods need the files' names, too.
+void name_panels(const Request& request, std::vector<Run>& runs) {
+  require(request.titles.empty() || request.titles.size() == runs.size(),
+          "--titles: {} titles for {} traces; give one for each", request.titles.size(),
+          runs.size());
+  std::map<std::string, int> methods;
+  for (const Run& run : runs) ++methods[run.plan ? run.plan->method : ""];
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    Run& run = runs[i];
+    if (!request.titles.empty())
+      run.name = request.titles[i];
+    else if (run.plan)
+      run.name = methods[run.plan->method] == 1
+                     ? run.plan->method
+                     : fmt::format("{} ({})", run.plan->method, run.name);
+  }
+}
+
+// Returns a panel's title. A title that the user has chosen stands alone if the trace has one
+// panel.
+std::string panel_title(const Request& request, const Run& run, const std::string& source,
+                        bool is_only) {
+  if (request.titles.empty() && request.traces.size() == 1) return source;
+  return !request.titles.empty() && is_only ? run.name : fmt::format("{}, {}", run.name, source);
+}
+
 std::string plain_title(const Request& request, const std::vector<Run>& runs) {
   if (!request.title.empty()) return request.title;
   const std::optional<Schedule>& plan = runs.front().plan;
@@ -159,23 +203,13 @@ std::string grids(const std::vector<TimelineRowSet>& sets, const Request& reques
   return text;
 }
 
-SvgOptions page_options(const Request& request, const std::string& title,
-                        const std::vector<Run>& runs) {
+SvgOptions page_options(const Request& request, const std::string& title) {
   SvgOptions options;
   options.style = style_of(request.style);
   options.title = title;
   options.width = pixels_of_mm(request.width_mm);
-  // Directions are drawn only if all traces have the same placements. Otherwise one id means
-  // different places.
-  const std::optional<Schedule>& plan = runs.front().plan;
-  const bool same = plan && std::all_of(runs.begin(), runs.end(), [&](const Run& run) {
-                      return run.plan && run.plan->placements == plan->placements;
-                    });
-  if (same) {
-    options.placements = plan->placements;
-    // Workers of one pipeline.
-    options.workers_per_pipeline = static_cast<int>(plan->workers.size());
-  }
+  options.height = pixels_of_mm(request.height_mm);
+  options.is_beside = request.is_beside;
   return options;
 }
 
@@ -220,25 +254,33 @@ int timeline_command(const Arguments& arguments) {
   require(request.width_mm == 0 || is_image(request.format),
           "--width is for --format svg, pdf and png, not {}",
           request.format.empty() ? "grid" : request.format);
+  require((request.height_mm == 0 && !request.is_beside) ||
+              (is_image(request.format) && request.style == "timeline" && request.groups.empty()),
+          "--height and --beside are for --format svg, pdf and png in the style timeline");
   if (request.format.empty()) request.format = "grid";
   if (!request.groups.empty()) return put(groups_page(request), request.output), 0;
   check_style(request.style, request.format);
   if (request.style == "profile" && request.window.steps < 0) request.window.steps = 3;
   std::vector<Run> runs;
   std::vector<TimelineRowSet> sets;
-  for (const std::string& path : request.traces) {
-    runs.push_back(read_run(path));
-    const Run& run = runs.back();
-    for (TimelineRowSet& set :
-         timeline_rows(run.trace, request.window, run.plan ? &*run.plan : nullptr)) {
-      if (request.traces.size() > 1) set.title = fmt::format("{}, {}", run.name, set.title);
+  for (const std::string& path : request.traces) runs.push_back(read_run(path));
+  const std::string title = title_of(request, runs);
+  name_panels(request, runs);
+  for (const Run& run : runs) {
+    std::vector<TimelineRowSet> panels =
+        timeline_rows(run.trace, request.window, run.plan ? &*run.plan : nullptr);
+    for (TimelineRowSet& set : panels) {
+      set.title = panel_title(request, run, set.title, panels.size() == 1);
+      if (run.plan) {
+        set.placements = run.plan->placements;
+        set.workers_per_pipeline = static_cast<int>(run.plan->workers.size());
+      }
       if (request.format == "html" && run.plan) add_inputs(set, *run.plan);
       sets.push_back(std::move(set));
     }
   }
-  const std::string title = title_of(request, runs);
   const bool says = request.style == "profile" && !request.output.empty();
-  put(is_page(request.format) ? page(request.format, sets, page_options(request, title, runs))
+  put(is_page(request.format) ? page(request.format, sets, page_options(request, title))
                               : grids(sets, request, title),
       request.output);
   if (says) put(durations(sets), "");

@@ -5,9 +5,11 @@
 
 #include "base/error.h"
 #include "base/progress_line.h"
+#include "base/text_file.h"
 #include "cli/command.h"
 #include "cli/plan_command.h"
 #include "executor/compile/sum_layout.h"
+#include "pipeline/generate/generate.h"
 #include "pipeline/ir/run_length.h"
 
 namespace hetu::cli {
@@ -37,15 +39,38 @@ std::string staleness(const Schedule& plan, const VerifyReport& report) {
   return text;
 }
 
-// Returns how many partial sums the gradient sum of a stage consists of with --sums tree, after the
-// check that each micro-batch is in it once. Empty for plans that --sums tree refuses.
+// Returns the first model stage of which a copy computes gradients in another order than that of
+// micro-batches, or -1.
+int reordered_stage(const Schedule& plan) {
+  std::vector<int> last(plan.placements.size(), -1);
+  for (const Program& row : plan.workers) {
+    for (const Instr& i : unroll(row)) {
+      if (i.kind != Kind::Backward && i.kind != Kind::WeightGrad) continue;
+      if (i.micro < last[i.stage]) return plan.placements[i.stage].model_stage;
+      last[i.stage] = i.micro;
+    }
+  }
+  return -1;
+}
+
+// Returns the order in which gradients are added, and the number of terms of a stage's sum with
+// --sums tree, after the check that each micro-batch is in it once. The terms are left out for
+// plans that --sums tree refuses.
 std::string sums(const Schedule& plan) {
   if (is_asynchronous(plan) || plan.steps > 1 || plan.lowering.has_servers()) return "";
+  const int reordered = reordered_stage(plan);
+  const std::string order =
+      reordered < 0
+          ? "; gradients added in the order of micro-batches"
+          : fmt::format(
+                "; gradients of stage {} added in another order than that of micro-batches, "
+                "which changes last bits",
+                reordered);
   SumLayout layout;
   try {
     layout = sum_layout(plan, plan.lowering.pipelines);
   } catch (const Error& e) {
-    if (e.code() == Code::InvalidArgument) return "";
+    if (e.code() == Code::InvalidArgument) return order;
     throw;
   }
   std::size_t most = 0;
@@ -55,9 +80,22 @@ std::string sums(const Schedule& plan) {
       terms += copy.model_stage == stage ? copy.parts.size() : 0;
     most = std::max(most, terms);
   }
-  return fmt::format("; gradient sums of {} micro-batches in {} term{}", layout.total, most,
-                     most == 1 ? "" : "s");
+  return order +
+         fmt::format(" (with --sums tree: {} term{} per stage)", most, most == 1 ? "" : "s");
 }
+
+// Says that a file's sizes were counted, because a file that lacks a whole micro-batch is a valid
+// plan of fewer.
+std::string counted(const PlanOptions& o) {
+  if (o.has("micro_batches") || is_plan_function(o.source) || find_method(o.source) != nullptr)
+    return "";
+  const std::string text = read_text(o.source);
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos || text[first] == '{') return "";
+  return " (counted in the file; --micro-batches M checks the number)";
+}
+
+std::vector<OutputFormat> formats() { return {{"", {".txt"}}}; }
 
 }  // namespace
 
@@ -66,11 +104,12 @@ int verify_command(const Arguments& arguments) {
     put(plan_help(
             "verify",
             "Verifies a plan: each micro-batch once per stage, no deadlock, one weight version, "
-            "within memory."),
+            "within memory.",
+            {}, formats()),
         "");
     return 0;
   }
-  const PlanOptions o = parse_plan_options(arguments, {}, {{"", {".txt"}}});
+  const PlanOptions o = parse_plan_options(arguments, {}, formats());
   require(o.format.empty(), "--format is for schedule and simulate; verify prints one line");
   const ProgressLine progress("hetu verify", "");
   const Schedule plan = plan_of(o);
@@ -79,9 +118,9 @@ int verify_command(const Arguments& arguments) {
   int versions = 1;
   for (const StageNeeds& n : report.stages) versions = std::max(versions, n.weight_versions);
   const std::string text = fmt::format(
-      "{}: valid: {} stages, {} micro-batches, {} send slots; peak activations {}; weight versions "
-      "{}{}{}\n",
-      plan.method, plan.stages, plan.micro_batches,
+      "{}: valid: {} stages, {} micro-batches{}, {} send slots; peak activations {}; weight "
+      "versions {}{}{}\n",
+      plan.method, plan.stages, plan.micro_batches, counted(o),
       o.run.send_slots == kUnboundedSlots ? "unbounded" : std::to_string(o.run.send_slots),
       peaks(report), versions, staleness(lowered, report), sums(lowered));
   progress.close();

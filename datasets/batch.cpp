@@ -7,7 +7,11 @@
 namespace hetu {
 
 void FieldData::check_element(std::size_t bytes_of_t) const {
-  HETU_ASSERT(static_cast<std::int64_t>(bytes_of_t) == dtype_bytes(dtype));
+  const std::int64_t expected = dtype_bytes(dtype);
+  require(static_cast<std::int64_t>(bytes_of_t) == expected,
+          "batch: field '{}' is {}, whose elements have {} bytes, but as() was called for elements "
+          "of {} bytes; call it with the C++ type of {}",
+          name, dtype_name(dtype), expected, bytes_of_t, dtype_name(dtype));
 }
 
 const FieldData& Batch::at(const std::string& name) const {

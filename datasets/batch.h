@@ -25,7 +25,8 @@ struct FieldData {
   Shape shape;
   std::vector<std::byte> bytes;
 
-  /// Returns the elements as T. sizeof(T) must be the size of one element (asserted).
+  /// Returns the elements as T. Throws InvalidArgument, naming the field and its dtype, unless
+  /// sizeof(T) is the size of one element.
   template <class T>
   T* as() {
     check_element(sizeof(T));
@@ -44,7 +45,7 @@ struct FieldData {
 /// One pipeline's rows of one step.
 struct Batch {
   std::int64_t epoch = 0;
-  std::int64_t first = 0;  ///< position of the first row in the epoch's global order
+  std::int64_t first = 0;  ///< position of the first row in the order that the source gives epoch
   std::int64_t rows = 0;
   std::int64_t of_all = 0;   ///< rows of the global batch that this batch is a slice of
   std::uint64_t number = 0;  ///< sequence number, from 1, over all loaders of this process

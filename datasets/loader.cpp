@@ -255,6 +255,7 @@ struct Loader::Impl {
 
 Loader::Loader(std::unique_ptr<RowSource> source, LoaderOptions options)
     : impl_(std::make_unique<Impl>(std::move(source), std::move(options))) {
+  require(impl_->source != nullptr, "loader: the data source is null");
   check_options(impl_->options, *impl_->source);
   impl_->fields = chosen_fields(impl_->source->fields(), impl_->options.fields);
   impl_->source->select(impl_->fields);

@@ -57,9 +57,9 @@ struct LoaderOptions {
 /// An endless sequence of batches, epoch after epoch. Only one thread may call it at a time.
 class Loader final : public BatchStream {
  public:
-  /// Checks the options and reads no rows. Throws InvalidArgument for an unknown field, a pipeline
-  /// outside [0, pipelines), and fewer rows in an epoch than one global batch (unless
-  /// every_row_once).
+  /// Checks the options and reads no rows. Throws InvalidArgument for a null source, an unknown
+  /// field, a pipeline outside [0, pipelines), and fewer rows in an epoch than one global batch
+  /// (unless every_row_once).
   Loader(std::unique_ptr<RowSource> source, LoaderOptions options);
   ~Loader() override;
   Loader(const Loader&) = delete;

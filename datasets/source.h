@@ -1,5 +1,15 @@
 // Sources of rows. Implement RowSource, or wrap a function in one of the sources below. Loader
 // (loader.h) does the sharding, epochs, resuming and reading ahead for all of them.
+//
+// The source decides the order of rows; nothing shuffles them afterwards. An epoch takes whole
+// global batches from the start of this order. The remaining rows, fewer than a global batch, are
+// not read in that epoch. So a source whose order is the same in every epoch never gives its last
+// rows. The readers of files draw a new order for each epoch. A function of your own does the same
+// with drawn_place (order.h), from Batch::epoch:
+//
+//   const std::uint64_t key = drawn_bits(seed, batch.epoch);
+//   for (std::int64_t r = 0; r < batch.rows; ++r)
+//     copy(row drawn_place(batch.first + r, rows, key) of the data, row r of the batch);
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -61,9 +71,10 @@ class RowSource {
   virtual void read(Batch& batch) = 0;
 };
 
-/// A user's own data with a known number of rows. `read` is called as RowSource::read. The batch
-/// contains the epoch, so each epoch may use another order. `read` fills the fields of the batch:
-/// the subset of `fields` that the model reads.
+/// A user's own data with a known number of rows. `read` is called as RowSource::read. It decides
+/// which rows of the data are the rows [batch.first, batch.first + batch.rows) of batch.epoch: see
+/// the top of this file. `read` fills the fields of the batch: the subset of `fields` that the
+/// model reads.
 ///
 /// In a job of several workers, one of them calls `read` with the rows of all pipelines and sends
 /// each worker its part. If `same_everywhere` is true, rows depend only on epoch and row number.

@@ -39,7 +39,8 @@ HEAD = """# Equal to one process
 With `--sums tree`, a synchronous training gives the same bits under every layout: with any number of pipelines and stages,
 and with any synchronous method, a job computes exactly what one process computes. This page says what that covers, what it
 costs, and how to check it. Without the option, one pipeline equals one process if it has one copy of each stage and runs
-backwards in ascending order of micro-batch. All other layouts differ from it by about 5e-8.
+backwards in ascending order of micro-batch. With `hetu.torch`, no parameter may be on two stages, such as a tied head. All
+other layouts differ from one process by about 5e-8. The table at the end is measured on graph models.
 
 Check it yourself. Worker 0 repeats every step in one process, and the job ends with an error at the first bit that differs:
 

@@ -124,6 +124,7 @@ micro-batch) and factors that it keeps. The optional `"blocks"` has one entry pe
 `"stages"`. The `"weight"` of a block is the number by which training cuts the model. With blocks, the costs also serve plans
 of other numbers of stages ([compare.md](compare.md)). If pipelines are cut differently, `"cuts": [[0, 4], [0, 5]]` has the
 first block of each stage for each pipeline, and `"stages"` has the stages of all pipelines, one after the other.
+`"samples_per_micro_batch"` states the size that the times are for; `hetu plan` and `hetu choose` scale costs by it.
 
 **Trace** (`--trace`, `--format trace`): Chrome trace events, for Perfetto. `pid` is 0 for predicted and 1 for measured
 events, and `tid` is the worker. `args` has kind, stage, micro, part and step. `ts` and `dur` are in microseconds.

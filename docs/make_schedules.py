@@ -28,7 +28,8 @@ Asynchronous methods run 2 steps. `hetu simulate METHOD --stages 4 --micro-batch
 is the number of activations on the fullest worker, in micro-batches. *Messages* are sends per micro-batch.
 
 P is the number of workers, M of micro-batches, V of chunks per worker, and k of micro-batches per round; M = K P. F, B and W
-are the times of forward, input gradient and weight gradient, and T is their sum. The *forms* give the bubble as a time
+are the times of forward, input gradient and weight gradient, as in the zero-bubble paper, and T is their sum. In a plan's
+cells and options the input gradient is I, and B is the whole backward. The *forms* give the bubble as a time
 (makespan - M T) and the peak, with the range in which they hold. [reproduction.md](reproduction.md) compares them with the
 simulator.
 
@@ -170,7 +171,8 @@ def part(method: dict[str, Any], picture: str) -> tuple[str, str]:
     forms = FORMS.get(name) or (form_of(name, "makespan", "steady"), form_of(name, "peak"))
     cells = [f"{100 * bubble:.1f} %{kind}", forms[0], f"{peak:g}", forms[1], f"{versions}", f"{messages:g}"]
     row = f"| [{name}](#{name}) | {' | '.join(cells)} |\n"
-    legal = f"Legal: {method['stages']}, {method['micro_batches']}."
+    rule = method["micro_batches"]
+    legal = f"Legal: {method['stages']}{f'; M must be {rule}' if rule.startswith('a multiple') else f', {rule}'}."
     also = f" Also called {', '.join(method['aliases'])}." if method["aliases"] else ""
     return row, f"## {name}\n\n{method['doc']} {legal}{also}\n\n{ABOUT[name]}\n\n![{name}](pictures/schedules/{picture})\n\n"
 

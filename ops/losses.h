@@ -54,7 +54,8 @@ struct CrossEntropyOptions {
 /// are distributed.
 ///
 /// logits [..., C], labels [...] int32 -> scalar. Labels must come from placeholders. A step throws
-/// InvalidArgument, with the value and its row, if a label is outside [0, C) and isn't ignored.
+/// InvalidArgument if a label is outside [0, C) and isn't ignored. On device "cpu" the message has
+/// the label, its field, the step, the micro-batch and the row.
 ValueId softmax_cross_entropy(Builder& b, ValueId logits, ValueId labels,
                               const CrossEntropyOptions& options = {},
                               const std::string& name = "loss");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "datasets/order.h"
 #include "executor/job/executor.h"
 #include "executor/predict/predictor.h"
 #include "ops/layers.h"
@@ -40,12 +41,15 @@ std::unique_ptr<hetu::RowSource> source_of(const Spirals& s) {
   source.fields = {{"x", hetu::DType::Float32, {2}}, {"arm", hetu::DType::Int32, {}}};
   source.rows = std::ssize(s.arms);
   source.same_everywhere = true;  // every process draws the same rows
-  source.read = [s](hetu::Batch& batch) {
-    for (hetu::FieldData& field : batch.fields) {
-      if (field.name == "x")
-        std::copy_n(s.points.begin() + 2 * batch.first, 2 * batch.rows, field.as<float>());
-      if (field.name == "arm")
-        std::copy_n(s.arms.begin() + batch.first, batch.rows, field.as<std::int32_t>());
+  source.read = [s, rows = source.rows](hetu::Batch& batch) {
+    const auto key = hetu::drawn_bits(/*key=*/1, static_cast<std::uint64_t>(batch.epoch));
+    for (std::int64_t r = 0; r < batch.rows; ++r) {
+      const std::int64_t row = hetu::drawn_place(batch.first + r, rows, key);  // a random order
+      for (hetu::FieldData& field : batch.fields) {
+        if (field.name == "x")
+          std::copy_n(s.points.begin() + 2 * row, 2, field.as<float>() + 2 * r);
+        if (field.name == "arm") field.as<std::int32_t>()[r] = *(s.arms.begin() + row);
+      }
     }
   };
   return hetu::callback_source(std::move(source));
@@ -65,6 +69,7 @@ hetu::Graph model() {
   const auto loss = hetu::ops::softmax_cross_entropy(b, logits, arm);
   b.fetch("loss", loss);
   b.fetch("logits", logits);
+  b.fetch("hits", b.apply("top_k_hits", {logits, arm}, {{"k", std::int64_t{1}}}));
   b.differentiate(loss);
   return b.finish();
 }
@@ -83,6 +88,13 @@ void train(const char* folder, int stages) {
     if (job.is_chief() && step % 100 == 99)
       std::printf("step %d loss %.9f\n", step + 1, result.at("loss"));
   }
+  double hits = 0;
+  std::int64_t rows = 0;
+  job.evaluate(source_of(drawn(250, 2)), {"hits"}, [&](const hetu::StepResult& batch) {
+    hits += batch.at("hits");
+    rows += batch.rows;
+  });
+  if (job.is_chief()) std::printf("held out: accuracy %.3f\n", hits / static_cast<double>(rows));
   job.save(folder, {"logits"});  // every worker calls it, because each has a part of the weights
 }
 

@@ -16,9 +16,8 @@ std::string to_string(const MemoryPlan& m) {
   const auto mib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   return fmt::format(
       "weights {:.1f} MiB{}{}{}{}, optimizer {:.1f}, gradients {:.1f}{}, activations {:.1f} x {}, "
-      "held "
-      "{:.1f} x {}{}, boundaries {:.1f}, "
-      "feeds {:.1f}, scratch {:.1f}{}; peak {:.1f} MiB{}",
+      "kept from I to W {:.1f} x {}{}, messages {:.1f}, batch {:.1f}, scratch {:.1f}{}; peak "
+      "{:.1f} MiB{}",
       mib(m.weights), m.weight_copies > 1 ? fmt::format(" x {} versions", m.weight_copies) : "",
       m.rounded > 0 ? fmt::format(", rounded {:.1f}", mib(m.rounded)) : "",
       m.packed > 0 ? fmt::format(", packed {:.1f}", mib(m.packed)) : "",

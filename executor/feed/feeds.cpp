@@ -38,7 +38,10 @@ void Feeds::begin(int step) {
   while (stages_.batches() <= step) {
     stages_.begin_batch();
     if (!stages_.fields().empty()) {
-      HETU_ASSERT(given_ != nullptr || stream_ != nullptr);
+      require(given_ != nullptr || stream_ != nullptr,
+              "step {}: this worker reads {} fields of the data, but the sequence of batches that "
+              "it was given is null",
+              step, stages_.fields().size());
       if (given_ == nullptr) stream_->next(batch_);
       feed(given_ != nullptr ? *given_ : batch_);
     }

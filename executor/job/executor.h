@@ -10,6 +10,7 @@
 #include "datasets/loader.h"
 #include "datasets/source.h"
 #include "executor/job/job.h"
+#include "executor/job/shared_samples.h"
 
 namespace hetu {
 
@@ -24,18 +25,31 @@ class Executor {
   /// Trains `graph`, a finished graph with gradients, on `data`, whose fields are the graph's
   /// placeholders. Rows that may differ between processes (CallbackSource, StreamSource) are read
   /// by one worker and sent to the others. The number of workers must be options.pipelines *
-  /// options.stages, where worker = pipeline * stages + stage. Throws as Job and Loader do.
+  /// options.stages, where worker = pipeline * stages + stage. Throws InvalidArgument if `data` is
+  /// null, and as Job and Loader do. Messages name options by their members.
+  ///
+  /// The source decides the order of rows (datasets/source.h). An epoch takes whole global batches;
+  /// a line on standard error reports the rows at its end that are not read.
   Executor(const Graph& graph, const OptimizerConfig& optimizer, const JobOptions& options,
            std::unique_ptr<RowSource> data);
 
   /// Runs one step on the next global batch.
   StepResult step();
   /// Runs `steps` steps and reports each one when it is done. Use this for asynchronous plans: the
-  /// pipeline is filled and drained once.
+  /// pipeline is filled and drained once. Throws InvalidArgument if `on_step` is null.
   void run(int steps, const std::function<void(const StepResult&)>& on_step);
-  /// Runs a forward pass on the next global batch and returns the given fetches; an empty list
-  /// means all fetches.
+  /// Runs a forward pass on the next global batch of the training data and returns the given
+  /// fetches; an empty list means all fetches. The batch counts as read: the next step() takes the
+  /// one after it. Use evaluate() for other data.
   StepResult validate(const std::vector<std::string>& fetches = {});
+  /// Runs a forward pass on every row of `data` once, such as held-out rows, and calls `on_batch`
+  /// with the fetches of each global batch. The last batch may be short: StepResult::rows is the
+  /// number of rows. `data` needs the fields that the fetches read, and no others. The training's
+  /// position in its data doesn't change. Collective: every worker calls it. Throws InvalidArgument
+  /// if `data` or `on_batch` is null or a field is missing, and Unsupported if pipelines average
+  /// weights.
+  void evaluate(std::unique_ptr<RowSource> data, const std::vector<std::string>& fetches,
+                const std::function<void(const StepResult&)>& on_batch);
   /// As save_model (saving.h).
   void save(const std::string& folder, const std::vector<std::string>& fetches);
 
@@ -57,6 +71,7 @@ class Executor {
 
   std::unique_ptr<comm::Transport> links_;
   Job job_;
+  Readers readers_;
   std::unique_ptr<Loader> loader_;  // null in a worker that reads no field
 };
 

@@ -1,8 +1,10 @@
 #include "executor/job/job_trace.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
+#include "base/text_file.h"
 #include "executor/job/precision.h"
 #include "executor/job/stage_memory.h"
 #include "executor/job/sum_speed.h"
@@ -10,6 +12,19 @@
 #include "net/transport/tag_kinds.h"
 
 namespace hetu {
+namespace {
+
+// Adds the size of the micro-batches that the trace's costs are for
+// (pipeline/options/cost_samples).
+void note_samples(Trace& trace, std::int64_t samples) {
+  auto metadata =
+      nlohmann::ordered_json::parse(bounded_json(trace.metadata_json, "a trace's metadata"));
+  if (!metadata.contains("costs")) return;
+  metadata["costs"]["samples_per_micro_batch"] = samples;
+  trace.metadata_json = metadata.dump();
+}
+
+}  // namespace
 
 JobTrace::JobTrace(const JobPlan& plan, std::int64_t origin_ns)
     : plan_(plan), origin_ns_(origin_ns), blocks_(plan.graph) {}
@@ -61,6 +76,7 @@ void JobTrace::write(const std::string& path, comm::Transport& transport, comm::
     correct_memory(model.blocks, job.first_block, workers);
   Trace both = with_prediction(std::move(all), runs, model);
   add_tables(both, workers);
+  note_samples(both, job.batch_size / job.micro_batches);
   if (ablation_of(job.payload).any()) label(both, job.payload);
   write_beside(path, trace_to_json(both));
 }

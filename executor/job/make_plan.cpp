@@ -21,6 +21,7 @@
 #include "executor/job/precision.h"
 #include "executor/job/sharing.h"
 #include "executor/job/table_checks.h"
+#include "executor/job/wrong_workers.h"
 #include "executor/loop/straggler_injector.h"
 #include "executor/stage/block_times.h"
 #include "executor/stage/curvature.h"
@@ -43,10 +44,12 @@ void check_sizes(const JobOptions& o, int workers) {
       "{} numbers of replicas for {} stages in {} pipelines: one number per stage wanted, in 1 "
       "pipeline",
       o.replicas.size(), o.stages, o.pipelines);
+  require(o.stages >= 1 && o.pipelines >= 1,
+          "stages and pipelines must be whole numbers >= 1, got {} stages and {} pipelines",
+          o.stages, o.pipelines);
   const int needed = linked_of(o) * width_of(o);
-  require(o.pipelines >= 1 && o.stages >= 1 && needed == workers,
-          "{} pipelines of {} stages need {} workers, but {} were started", linked_of(o), o.stages,
-          needed, workers);
+  require(needed == workers, "{}",
+          wrong_workers(linked_of(o), counted(o.stages, "stage"), needed, workers));
   require(o.shares.empty() || static_cast<int>(o.shares.size()) == o.pipelines,
           "--shares has the micro-batches of {} pipelines, but the job has {}; give one number for "
           "each pipeline",

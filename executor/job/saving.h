@@ -21,9 +21,11 @@ void in_one_pipeline(Job& job, const Write& write) {
 }
 
 /// Saves the part of the job's graph that predicts these fetches, and its weights, for Predictor
-/// (executor/predict/predictor.h). Every worker calls it, and `folder` must be visible to all of
-/// them. Replaces a model in the folder, whatever its step. Throws as model_of and save_model (Io,
-/// also if the folder holds checkpoints of a training).
-void save_model(Job& job, const std::string& folder, const std::vector<std::string>& fetches);
+/// (executor/predict/predictor.h). `outputs` names them in the model, as in model_of. Every worker
+/// calls it, and `folder` must be visible to all of them. Replaces a model in the folder, whatever
+/// its step. Throws as model_of and save_model (Io, also if the folder holds checkpoints of a
+/// training).
+void save_model(Job& job, const std::string& folder, const std::vector<std::string>& fetches,
+                const std::vector<std::string>& outputs = {});
 
 }  // namespace hetu

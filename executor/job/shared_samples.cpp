@@ -329,6 +329,7 @@ void Readers::check_same(const Loader* loader) const {
 
 std::unique_ptr<Loader> open_loader(std::unique_ptr<RowSource> data, LoaderOptions options,
                                     const ReaderSet& set) {
+  require(data != nullptr, "open_loader: the data source is null");
   if (set.me < 0) return nullptr;
   options.fields = set.readers[static_cast<std::size_t>(set.me)].fields;
   if (!data->same_everywhere() && set.readers.size() > 1) {

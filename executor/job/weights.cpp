@@ -72,10 +72,11 @@ TensorsByName gradients_of(const Job& job, const std::vector<std::string>& names
   return out;
 }
 
-std::map<std::string, double> gradient_norms_of(const Job& job) {
+NamedValues<double> gradient_norms_of(const Job& job) {
   check_step(job);
-  std::map<std::string, double> out = gather_norms(job.gradient_parts(), job.transport());
-  for (auto& [name, norm] : out) norm /= job.gradient_scale();
+  NamedValues<double> out;
+  for (const auto& [name, norm] : gather_norms(job.gradient_parts(), job.transport()))
+    out[name] = norm / job.gradient_scale();
   return out;
 }
 

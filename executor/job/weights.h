@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/named_values.h"
 #include "executor/job/job.h"
 #include "executor/state/gather_tensors.h"
 
@@ -21,7 +22,7 @@ TensorsByName weights_of(Job& job, const std::vector<std::string>& names);
 TensorsByName gradients_of(const Job& job, const std::vector<std::string>& names);
 
 /// Returns the Euclidean norms of these gradients. Only norms are sent.
-std::map<std::string, double> gradient_norms_of(const Job& job);
+NamedValues<double> gradient_norms_of(const Job& job);
 
 /// Replaces the values of weights and buffers. Every worker passes the same values and takes those
 /// that its stages hold. Optimizer states and the step are unchanged. Throws InvalidArgument,

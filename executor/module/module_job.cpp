@@ -8,6 +8,7 @@
 #include "executor/compile/row.h"
 #include "executor/job/job_plan.h"
 #include "executor/job/run_trace.h"
+#include "executor/job/wrong_workers.h"
 #include "executor/sync/strategies.h"
 #include "net/transport/clock.h"
 #include "net/transport/gather.h"
@@ -65,9 +66,8 @@ ModuleJob::ModuleJob(const Schedule& plan, const Lowering& how, comm::Transport&
       reducer_(transport),
       stages_(std::move(compute), send_slots_for(proved_.lowered, {Costs()}), transport, group_) {
   const int needed = apart ? transport.workers() / width() * width() : width() * how.pipelines;
-  require(transport.workers() == needed,
-          "{} pipelines of {} workers need {} workers, but {} were started", how.pipelines, width(),
-          needed, transport.workers());
+  require(transport.workers() == needed, "{}",
+          wrong_workers(how.pipelines, counted(width(), "worker"), needed, transport.workers()));
   if (tree) {
     layout_ = sum_layout(proved_.lowered, how.pipelines);
     stages_.add_by_tree(layout_, how.tied);

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "base/error.h"
+#include "base/named_values.h"
 #include "base/shape.h"
 
 namespace hetu {
@@ -22,12 +22,19 @@ struct Array {
   Shape shape;
   std::vector<std::byte> bytes;
 
-  /// Returns the elements as T, whose size must be that of one element (asserted).
+  /// Returns the elements as T. Throws InvalidArgument, naming the dtype, unless sizeof(T) is the
+  /// size of one element.
   template <class T>
   const T* as() const {
-    HETU_ASSERT(static_cast<std::int64_t>(sizeof(T)) == dtype_bytes(dtype));
+    check_element(sizeof(T));
     return reinterpret_cast<const T*>(bytes.data());
   }
+
+ private:
+  void check_element(std::size_t bytes_of_t) const;
 };
+
+/// The outputs of a Predictor.
+using NamedArrays = NamedValues<Array>;
 
 }  // namespace hetu

@@ -112,6 +112,9 @@ struct Predictor::Impl {
               name, to_string(TensorType{view.dtype, view.shape}), to_string(type));
       require(found < 0 || found == view.shape[0],
               "field '{}' has {} rows, but another field has {}", name, view.shape[0], found);
+      require(view.data != nullptr || element_count(view.shape) == 0,
+              "field '{}' is {}, but its pointer to the elements is null", name,
+              to_string(TensorType{view.dtype, view.shape}));
       found = view.shape[0];
     }
     require(found >= 0,
@@ -122,6 +125,7 @@ struct Predictor::Impl {
   void forward(const std::map<std::string, ArrayView>& fields, std::int64_t first,
                std::int64_t count) {
     context.rows = count;
+    context.first_micro = static_cast<int>(first / rows);  // errors name the row of the call
     stage->begin_run();
     stage->begin_batch(0);
     for (const StageFeed& feed : stage->plan().feeds) {
@@ -337,16 +341,15 @@ void Predictor::reset() {
   impl_->alone([&] { impl_->reset(); });
 }
 
-std::map<std::string, Array> Predictor::predict(const std::map<std::string, ArrayView>& fields) {
+NamedArrays Predictor::predict(const std::map<std::string, ArrayView>& fields) {
   return impl_->alone([&] { return predict_alone(fields); });
 }
 
-std::map<std::string, Array> Predictor::predict_alone(
-    const std::map<std::string, ArrayView>& fields) {
+NamedArrays Predictor::predict_alone(const std::map<std::string, ArrayView>& fields) {
   const std::int64_t rows = impl_->check(fields);
   impl_->check_carried(rows);
   const std::vector<StageFetch>& fetches = impl_->stage->plan().fetches;
-  std::map<std::string, Array> out;
+  NamedArrays out;
   std::vector<std::size_t> given;
   for (std::size_t f = 0; f < fetches.size(); ++f) {
     if (impl_->is_carried(f)) continue;

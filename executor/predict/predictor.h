@@ -51,10 +51,11 @@ class Predictor {
 
   /// Computes all fetches and returns them by name, as [rows, ...] or [k * rows, ...], where all
   /// fields must have the same number of rows. Runs in evaluation mode: no dropout, and batch norms
-  /// use running statistics. `fields` must contain exactly the fields of the graph, dense, except
+  /// use running statistics. The result's at() lists the outputs if a name is unknown.
+  /// `fields` must contain exactly the fields of the graph, dense, except
   /// carried ones. Throws InvalidArgument, naming the field, if one is unknown or missing or has
   /// another type or shape.
-  std::map<std::string, Array> predict(const std::map<std::string, ArrayView>& fields);
+  NamedArrays predict(const std::map<std::string, ArrayView>& fields);
 
   /// Feeds an output back: from this call on, `field` is not passed to predict(), but takes the
   /// value of `output` from the previous call, or zeros in the first call. The output is no longer
@@ -75,7 +76,7 @@ class Predictor {
   void reset();
 
  private:
-  std::map<std::string, Array> predict_alone(const std::map<std::string, ArrayView>& fields);
+  NamedArrays predict_alone(const std::map<std::string, ArrayView>& fields);
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

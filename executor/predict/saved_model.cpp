@@ -84,10 +84,29 @@ Graph graph_of(const Manifest& weights, const json& entry) {
   return graph;
 }
 
+// Reports the fetches `names` under the names `outputs`.
+void rename_outputs(Graph& model, const std::vector<std::string>& names,
+                    const std::vector<std::string>& outputs) {
+  const std::vector<ValueId> values = fetched_values(model, names);
+  require(outputs.size() == values.size(), "{} names are given for {} outputs", outputs.size(),
+          values.size());
+  model.fetches.clear();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::string& name = outputs[i];
+    require(!name.empty(), "output {} has an empty name", i);
+    require(std::none_of(model.fetches.begin(), model.fetches.end(),
+                         [&](const auto& fetch) { return fetch.first == name; }),
+            "two outputs are called '{}'", name);
+    model.fetches.push_back({name, values[i]});
+  }
+}
+
 }  // namespace
 
-Graph model_of(const Graph& graph, const std::vector<std::string>& names) {
+Graph model_of(const Graph& graph, const std::vector<std::string>& names,
+               const std::vector<std::string>& outputs) {
   Graph model = part_for(graph, names);
+  if (!outputs.empty()) rename_outputs(model, names, outputs);
   for (const auto& [name, value] : model.fetches) {
     require(is_per_sample(model.values[value].type),
             "a saved model returns values per sample, but '{}' is {}, without the batch axis", name,

@@ -22,10 +22,12 @@ struct SavedModel {
   Manifest weights;
 };
 
-/// Returns the part of a finished graph that predicts the fetches of these names. Throws
-/// InvalidArgument if a fetch does not exist, has no batch axis, or depends on a count over the
-/// whole step.
-Graph model_of(const Graph& graph, const std::vector<std::string>& names);
+/// Returns the part of a finished graph that predicts the fetches of these names. `outputs` names
+/// them in the model, in the same order; empty: by the names of the fetches. Throws InvalidArgument
+/// if a fetch does not exist, has no batch axis, or depends on a count over the whole step, and if
+/// `outputs` has another length, an empty name or the same name twice.
+Graph model_of(const Graph& graph, const std::vector<std::string>& names,
+               const std::vector<std::string>& outputs = {});
 
 /// Saves a model of step `step`. Collective: every worker calls it. `model` must come from
 /// model_of, and `rows` is as in SavedModel. `parts` are the parts that a checkpoint of this worker

@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "executor/stage/kernel_errors.h"
 
 namespace hetu {
 
@@ -39,10 +40,19 @@ void StageFunctions::launch(const Launch& l, int micro, const RunContext& contex
   const PreparedKernel& kernel = l.of_second && micro % 2 == 1 ? *l.of_second : *l.kernel;
   const bool adds = l.sum_of_use != kNone && !gradients_.is_fresh(l.sum_of_use);  // not in a tree
   const auto& body = adds ? kernel.add : kernel.run;
-  if (device_.queue().at_once()) return body({inputs_.data(), outputs_.data(), scratch, context});
+  const RunningKernel running = {&graph_, l.node, plan_.micro_batch, context_.first_micro};
+  const auto run_body = [&body, running](const KernelCall& call) {
+    try {
+      body(call);
+    } catch (const Error&) {
+      rethrow_with_place(running, call.run);
+    }
+  };
+  if (device_.queue().at_once())
+    return run_body({inputs_.data(), outputs_.data(), scratch, context});
   const std::vector<const void*> from(inputs_.begin(), inputs_.begin() + l.inputs.size());
   const std::vector<void*> to(outputs_.begin(), outputs_.begin() + l.outputs.size());
-  device_.queue().run([&body, from, to, scratch, context](AddressMap at) {
+  device_.queue().run([run_body, from, to, scratch, context](AddressMap at) {
     std::vector<const void*> inputs;
     std::vector<void*> outputs;
     for (const void* address : from) inputs.push_back(at(address));
@@ -53,7 +63,7 @@ void StageFunctions::launch(const Launch& l, int micro, const RunContext& contex
       now.step = at(context.counters)->step;
       now.sample_offset = at(context.counters)->sample_offset;
     }
-    body({inputs.data(), outputs.data(), at(scratch), now});
+    run_body({inputs.data(), outputs.data(), at(scratch), now});
   });
 }
 

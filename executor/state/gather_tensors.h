@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/named_values.h"
 #include "executor/state/state_tensor.h"
 #include "net/transport/transport.h"
 
@@ -15,7 +16,7 @@ struct HostTensor {
   std::vector<float> values;
 };
 
-using TensorsByName = std::map<std::string, HostTensor>;
+using TensorsByName = NamedValues<HostTensor>;
 
 /// Gathers the tensors of all workers, each of which occurs once in the job, in every worker.
 /// Collective: every worker calls it. Throws InvalidArgument on all workers if a worker passes

@@ -3,7 +3,6 @@
 // floats by widening them.
 #pragma once
 #include <cstdint>
-#include <string>
 
 #include "base/error.h"
 #include "ops/cpu/widened.h"
@@ -91,16 +90,6 @@ inline bool is_float32_or_bfloat16(const KernelDesc& d) { return is_float32(d) |
 template <template <class> class Body>
 PreparedKernel vector_either(const KernelDesc& d) {
   return is_bfloat16(d) ? vector_kernel<Body<BFloat16>>(d) : vector_kernel<Body<float>>(d);
-}
-
-/// Throws InvalidArgument with the node's name unless every index is in [0, below) or equal to
-/// `ignore`. Must be called before a parallel region, because an exception can't leave one.
-inline void check_indices(const std::string& node, const std::int32_t* ids, std::int64_t n,
-                          std::int64_t below, std::int64_t ignore) {
-  for (std::int64_t i = 0; i < n; ++i)
-    if (ids[i] != ignore && (ids[i] < 0 || ids[i] >= below))
-      fail(Code::InvalidArgument, "'{}': index {} at position {} is outside [0, {})", node, ids[i],
-           i, below);
 }
 
 }  // namespace hetu::cpu

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "ops/cpu/axis_shape.h"
+#include "ops/cpu/check_indices.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
 

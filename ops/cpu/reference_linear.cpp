@@ -1,6 +1,7 @@
 // Products, sums and embedding tables, as plain loops that add in float64 in ascending order.
 #include <algorithm>
 
+#include "ops/cpu/check_indices.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
 #include "ops/scalar_fns.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/cpu/check_indices.h"
 #include "ops/cpu/class_targets.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
@@ -21,7 +22,7 @@ struct CrossEntropy {
   void operator()(const KernelCall& c) const {
     const ClassTargets<T> targets(classes, c);
     const auto* labels = c.in<std::int32_t>(1);
-    check_indices(name, labels, x.rows, x.columns, ignore);
+    check_labels(name, labels, x.rows, x.columns, ignore);
     double loss = 0;
     for (std::int64_t i = 0; i < x.rows; ++i) {
       c.out<T>(1)[i] = 0;
@@ -54,7 +55,7 @@ struct CrossEntropyGrad {
     const ClassTargets<T> targets(classes, c);
     const double share = targets.share(), shares = targets.shares();
     const auto* labels = c.in<std::int32_t>(1);
-    check_indices(name, labels, x.rows, x.columns, ignore);
+    check_labels(name, labels, x.rows, x.columns, ignore);
     const T dloss = c.in<T>(3)[0];
     for (std::int64_t i = 0; i < x.rows; ++i) {
       T* dx = c.out<T>(0) + i * x.columns;
@@ -80,7 +81,7 @@ struct SigmoidCrossEntropy {
       : name(d.name), n(count_of(d.inputs[0])), ignore(d.attrs->integer("ignore")) {}
   void operator()(const KernelCall& c) const {
     const auto* labels = c.in<std::int32_t>(1);
-    check_indices(name, labels, n, 2, ignore);
+    check_labels(name, labels, n, 2, ignore);
     double loss = 0;
     for (std::int64_t i = 0; i < n; ++i) {
       if (labels[i] == ignore) continue;
@@ -100,7 +101,7 @@ struct SigmoidCrossEntropyGrad {
       : name(d.name), n(count_of(d.inputs[0])), ignore(d.attrs->integer("ignore")) {}
   void operator()(const KernelCall& c) const {
     const auto* labels = c.in<std::int32_t>(1);
-    check_indices(name, labels, n, 2, ignore);
+    check_labels(name, labels, n, 2, ignore);
     const double dloss = c.in<T>(2)[0];
     for (std::int64_t i = 0; i < n; ++i) {
       const double p = 1.0 / (1.0 + std::exp(-double{c.in<T>(0)[i]}));
@@ -119,7 +120,7 @@ struct CountLabels {
   }
   void operator()(const KernelCall& c) const {
     const auto* labels = c.in<std::int32_t>(0);
-    if (classes > 0) check_indices(name, labels, n, classes, ignore);
+    if (classes > 0) check_labels(name, labels, n, classes, ignore);
     double count = 0;
     for (std::int64_t i = 0; i < n; ++i)
       if (labels[i] != ignore) count += classes > 0 ? double(c.in<T>(1)[labels[i]]) : 1.0;
@@ -139,7 +140,7 @@ struct TopKHits {
         ignore(d.attrs->integer("ignore")) {}
   void operator()(const KernelCall& c) const {
     const auto* labels = c.in<std::int32_t>(1);
-    check_indices(name, labels, x.rows, x.columns, ignore);
+    check_labels(name, labels, x.rows, x.columns, ignore);
     std::int64_t hits = 0;
     for (std::int64_t i = 0; i < x.rows; ++i) {
       if (labels[i] == ignore) continue;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/cpu/check_indices.h"
 #include "ops/cpu/image_shapes.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "ops/cpu/check_indices.h"
 #include "ops/cpu/class_targets.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
@@ -61,7 +62,7 @@ struct CrossEntropy {
     auto* rest = static_cast<double*>(c.scratch);  // per row, if labels are smoothed
     const float* logits = c.in<float>(0);
     const auto* labels = c.in<std::int32_t>(1);
-    check_indices(name, labels, x.rows, x.columns, ignore);
+    check_labels(name, labels, x.rows, x.columns, ignore);
     float* lse = c.out<float>(1);
     // The rows that count may be few and in clusters. The thread that takes a row changes no
     // result.
@@ -101,7 +102,7 @@ struct CrossEntropyGrad {
     const double shares = targets.shares();
     const float *logits = c.in<float>(0), *lse = c.in<float>(2);
     const auto* labels = c.in<std::int32_t>(1);
-    check_indices(name, labels, x.rows, x.columns, ignore);
+    check_labels(name, labels, x.rows, x.columns, ignore);
     const float dloss = c.in<float>(3)[0];
     float* out = c.out<float>(0);
     const std::int64_t n = x.columns;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/cpu/check_indices.h"
 #include "ops/cpu/column_sums.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"

@@ -48,10 +48,23 @@ std::vector<Sizes> variants(const Method& m, const RankOptions& o) {
   return all;
 }
 
-// Costs of a single stage are those of a worker's share of the model.
+// Returns true for the costs of a single stage, which are those of a worker's share of the model.
+bool is_share(const Costs& costs) {
+  return !costs.per_worker && costs.stages.size() == 1 && costs.blocks.empty();
+}
+
 Costs of_stages(Costs costs, int workers, int model_stages) {
-  if (!costs.per_worker && costs.stages.size() == 1) costs.stages.resize(workers, costs.stages[0]);
+  if (is_share(costs))
+    costs.stages.resize(workers, costs.stages[0]);
+  else if (costs.blocks.empty())
+    check_stage_count(costs, model_stages);
   return recut(costs, model_stages);
+}
+
+int weight_copies(const Schedule& plan) {
+  std::vector<int> copies(model_stages(plan), 0);
+  for (const Placement& p : plan.placements) ++copies[p.model_stage];
+  return *std::max_element(copies.begin(), copies.end()) * plan.lowering.pipelines;
 }
 
 double byte_limit(const RankOptions& o, const Costs& costs, std::size_t worker) {
@@ -104,6 +117,12 @@ class Ranker {
 
   Ranking finish() {
     result_.recompute_guessed = guessed_;
+    result_.samples_known = o_.samples_known;
+    if (share_is_cut_)
+      result_.notes.push_back(
+          "the costs have one stage, which counts as a worker's share of the model: each of V "
+          "stages on a worker takes 1/V of it");
+    note_copies();
     std::stable_sort(result_.ranked.begin(), result_.ranked.end(),
                      [](const Ranked& a, const Ranked& b) {
                        const double most = std::max(a.time_per_sample, b.time_per_sample);
@@ -129,9 +148,19 @@ class Ranker {
       Costs costs = costs_(sizes.micro_batches);
       guessed_ = guess_recompute(costs);
       result_.time_unit = costs.unit;
+      const bool cuts_share = is_share(costs) && model_stages > sizes.stages;
+      std::vector<int> cut;
+      if (!costs.per_worker) cut = blocks_per_stage(costs, model_stages);
       costs = of_stages(std::move(costs), sizes.stages, model_stages);
       std::optional<Schedule> plan = planned(plan_for(costs), sizes);
-      if (plan) result_.ranked.push_back(measured(name, sizes, *plan, costs));
+      if (!plan) return;
+      result_.ranked.push_back(measured(name, sizes, *plan, costs));
+      result_.ranked.back().blocks_per_stage = std::move(cut);
+      share_is_cut_ |= cuts_share;
+      for (const StageCost& c : costs.stages) {
+        sums_are_free_ &= c.reduce_grad == 0 && costs.allreduce == 0;
+        weights_are_free_ &= c.weight_bytes == 0;
+      }
     } catch (const Error& e) {
       // Config: a cost table lacks this size.
       const bool about_it =
@@ -139,6 +168,30 @@ class Ranker {
       if (!about_it) throw;
       refuse(name, sizes, e);
     }
+  }
+
+  // Methods with copies of the weights have short bubbles. They win by that alone if the costs lack
+  // the price of copies: their memory, and the sums of their gradients.
+  void note_copies() {
+    std::map<std::string, int> methods;
+    for (const Ranked& r : result_.ranked)
+      if (r.copies > 1) methods[r.method] = std::max(methods[r.method], r.copies);
+    const bool uncounted = weights_are_free_ || o_.limit_micros > 0;
+    if (methods.empty() || (!sums_are_free_ && !uncounted)) return;
+    std::string who, why;
+    for (const auto& [method, copies] : methods)
+      who += fmt::format("{}{} {}", who.empty() ? "" : ", ", method, copies);
+    if (sums_are_free_)
+      why = "the sums of their gradients take no time (add \"reduce_grad\" or --allreduce)";
+    if (uncounted && sums_are_free_) why += ", and ";
+    if (weights_are_free_)
+      why += "weights take no memory (add \"weight_bytes\", and a limit in bytes)";
+    else if (uncounted)
+      why += "a limit in micro-batches doesn't count weights (give one in bytes)";
+    result_.notes.push_back(fmt::format(
+        "copies of the weights are free in these costs, which favours methods with many (at most: "
+        "{}): {}",
+        who, why));
   }
 
   void refuse(const std::string& name, const Sizes& sizes, const Error& e) {
@@ -168,6 +221,7 @@ class Ranker {
                   const Costs& costs) const {
     const Simulation s = simulate(plan, costs, o_.run);
     Ranked r{name, sizes, s.asynchronous, 0, s.step_time, s.makespan, s.bubble_fraction, 0, 0};
+    r.copies = weight_copies(plan);
     for (std::size_t w = 0; w < s.workers.size(); ++w) {
       const double most = byte_limit(o_, costs, w), bytes = s.workers[w].peak_bytes;
       require(most == 0 || bytes <= most, "worker {} peaks at {:.1f} MiB; the limit is {:.1f} MiB",
@@ -183,7 +237,7 @@ class Ranker {
 
   const RankOptions& o_;
   const CostsOfMicros& costs_;
-  bool guessed_ = false;
+  bool guessed_ = false, share_is_cut_ = false, sums_are_free_ = true, weights_are_free_ = true;
   std::int64_t counted_ = 0, expected_ = 0;
   Ranking result_;
 };

@@ -67,6 +67,10 @@ Search search_configurations(const SearchOptions& options, const CostsOfGrid& co
 /// text.
 std::string to_text(const Search& search, int global_batch, std::size_t most);
 
+/// Returns a CSV table of all of `found`, followed by `excluded` with the number of configurations
+/// and the reason in the last two columns.
+std::string to_csv(const Search& search);
+
 /// Returns all of `found` and `excluded` as one JSON object.
 std::string to_json(const Search& search, int global_batch);
 

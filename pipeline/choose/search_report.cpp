@@ -1,4 +1,4 @@
-// Reports of a search over grids as text and JSON.
+// Reports of a search over grids as text, JSON and CSV.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -62,6 +62,29 @@ std::string to_text(const Search& search, int global_batch, std::size_t most) {
     text += fmt::format("  {:>4}  {}\n", search.excluded[i].count, search.excluded[i].why);
   if (search.excluded.size() > 8)
     text += fmt::format("  {} more reasons; see --format json\n", search.excluded.size() - 8);
+  return text;
+}
+
+std::string to_csv(const Search& search) {
+  const std::string unit = search.time_unit.empty() ? "unit" : search.time_unit;
+  std::string text =
+      "rank,method,pipelines,stages,micro_batch_size,micro_batches,recompute,largest,time_unit,"
+      "closed_step,closed_bytes,simulated_step,simulated_bytes,excluded,why\n";
+  const auto known = [](double value) {
+    return value > 0 ? fmt::format("{}", value) : std::string();
+  };
+  for (std::size_t i = 0; i < search.found.size(); ++i) {
+    const Configuration& c = search.found[i];
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},,\n", i + 1, c.method, c.pipelines,
+                        c.sizes.stages, c.micro_batch_size, c.sizes.micro_batches,
+                        c.sizes.with_recompute, c.largest, unit, c.closed.step,
+                        known(c.closed.bytes), known(c.simulated_step), known(c.simulated_bytes));
+  }
+  for (const Excluded& e : search.excluded) {
+    std::string why;
+    for (const char one : e.why) why += one == '"' ? "\"\"" : std::string(1, one);
+    text += fmt::format(",,,,,,,,,,,,,{},\"{}\"\n", e.count, why);
+  }
   return text;
 }
 

@@ -90,6 +90,10 @@ void add(StageCost& sum, const StageCost& part, double share) {
   sum.curvature.factor_bytes += part.curvature.factor_bytes * share;
 }
 
+constexpr const char* kAddBlocks =
+    "add \"blocks\" to the costs, the costs of the model's parts, from which any number of stages "
+    "is cut";
+
 constexpr StageCost kNothing{.forward = 0, .input_grad = 0, .weight_grad = 0};
 
 // Sums the blocks of each stage. `first` holds the first block of each stage.
@@ -115,9 +119,15 @@ std::vector<double> weights_of(const Costs& costs, Partition::By by) {
   return weights;
 }
 
-// Splits uniform stages evenly: stage i of n is the part [i / n, (i + 1) / n) of the model.
+// Splits stages evenly: stage i of n is the part [i / n, (i + 1) / n) of the model. Only a uniform
+// model can be cut inside its stages, because nothing tells which part of a stage is expensive.
 std::vector<StageCost> even_stages(const std::vector<StageCost>& stages, int wanted) {
   const auto there = static_cast<std::int64_t>(stages.size());
+  const bool uniform = std::all_of(stages.begin(), stages.end(),
+                                   [&](const StageCost& c) { return c == stages.front(); });
+  require(uniform || there % wanted == 0,
+          "costs of {} unequal stages do not fit {} stages, because stages are not divided; {}",
+          there, wanted, kAddBlocks);
   std::vector<StageCost> sums(wanted, kNothing);
   for (std::int64_t s = 0; s < wanted; ++s) {
     for (std::int64_t old = 0; old < there; ++old) {
@@ -141,6 +151,15 @@ std::vector<double> block_times(const std::string& path) {
          "or costs with 'blocks'",
          path);
   return weights_of(costs, Partition::By::Times);
+}
+
+std::vector<int> blocks_per_stage(const Costs& costs, int stages) {
+  if (costs.blocks.empty() || static_cast<int>(costs.stages.size()) == stages) return {};
+  std::vector<int> first = balance_blocks(weights_of(costs, Partition::By::Operations), stages);
+  first.push_back(static_cast<int>(costs.blocks.size()));
+  for (int s = 0; s < stages; ++s) first[s] = first[s + 1] - first[s];
+  first.pop_back();
+  return first;
 }
 
 Costs recut(const Costs& costs, int stages) {
@@ -228,15 +247,17 @@ double instr_time(const Costs& costs, const Schedule& schedule, const Instr& ins
   }
 }
 
+void check_stage_count(const Costs& costs, int model_stages) {
+  const auto there = static_cast<int>(costs.stages.size());
+  require(there == 1 || there == model_stages,
+          "costs of {} stages do not fit a plan of {} model stages; give {} or one for all, or {}",
+          there, model_stages, model_stages, kAddBlocks);
+}
+
 namespace {
 
 void check_stages(const Costs& costs, std::size_t stages, int pipelines) {
-  if (costs.cuts.empty()) {
-    require(costs.stages.size() == 1 || costs.stages.size() == stages,
-            "costs of {} stages do not fit a plan of {} model stages; give {} or one for all",
-            costs.stages.size(), stages, stages);
-    return;
-  }
+  if (costs.cuts.empty()) return check_stage_count(costs, static_cast<int>(stages));
   require(static_cast<int>(costs.cuts.size()) == pipelines,
           "costs of {} differently cut pipelines do not fit a plan of {} pipelines",
           costs.cuts.size(), pipelines);

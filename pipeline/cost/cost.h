@@ -99,9 +99,18 @@ std::vector<double> block_times(const std::string& path);
 const StageCost& stage_cost(const Costs& costs, int model_stage, int pipeline = 0);
 
 /// Returns the costs of the same model in another number of stages. Blocks are cut as training cuts
-/// them. Without blocks, each stage counts as uniform and the cuts are even. Costs per worker, or
-/// with this number of stages already, are returned unchanged.
+/// them. Without blocks, whole stages are joined, or equal stages are divided evenly. Costs per
+/// worker, or with this number of stages already, are returned unchanged. Throws InvalidArgument if
+/// unequal stages would have to be divided.
 Costs recut(const Costs& costs, int stages);
+
+/// Returns the number of blocks of each stage in that cut. Empty if the stages aren't cut from
+/// blocks.
+std::vector<int> blocks_per_stage(const Costs& costs, int stages);
+
+/// Checks that the costs have one stage, or as many as the plan. Throws InvalidArgument, which says
+/// what to add.
+void check_stage_count(const Costs& costs, int model_stages);
 
 /// Returns the costs of the same model cut by a partition. Throws InvalidArgument if the costs have
 /// no blocks, and as cut_pipelines().

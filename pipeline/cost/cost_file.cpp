@@ -73,6 +73,16 @@ double unit_of(const json& in, const std::string& origin) {
   return unit->second;
 }
 
+// Checks the number that pipeline/options/cost_samples.h reads.
+void check_samples(const json& in, const std::string& origin) {
+  constexpr const char* kKey = "samples_per_micro_batch";
+  if (!in.contains(kKey)) return;
+  const auto samples = in[kKey].is_number_integer() ? in[kKey].get<std::int64_t>() : 0;
+  if (samples < 1 || samples > (1 << 28))
+    wrong(origin, fmt::format("'{}' must be a whole number from 1 to {}, got {}", kKey, 1 << 28,
+                              one_line(in[kKey].dump().substr(0, 40))));
+}
+
 CurvatureCost curvature_from(const json& k, double ms, const std::string& at) {
   check_keys(k, {"factors", "inversion", "precondition", "saved_bytes", "factor_bytes"}, at);
   return {.factors = number(k, "factors", 0, at) * ms,
@@ -162,12 +172,14 @@ std::vector<std::vector<int>> cuts_from(const json& in, const std::string& origi
 
 Costs from_json(const json& in, const std::string& origin) {
   check_keys(in,
-             {"unit", "stages", "cuts", "blocks", "link", "allreduce", "reduce_scalars", "workers"},
+             {"unit", "samples_per_micro_batch", "stages", "cuts", "blocks", "link", "allreduce",
+              "reduce_scalars", "workers"},
              origin);
   const double ms = unit_of(in, origin);
   Costs costs;
   costs.unit = "ms";
   costs.per_worker = false;
+  check_samples(in, origin);
   if (!in.contains("stages"))
     wrong(origin, "'stages' is missing; it must be a list with one entry per stage");
   costs.stages.clear();
@@ -197,6 +209,17 @@ Costs from_json(const json& in, const std::string& origin) {
                             costs.speed.back()));
   }
   return costs;
+}
+
+// Returns the costs of the plan that `hetu plan` has found: those of its stages on its workers.
+Costs of_found_plan(const json& in, const std::string& origin) {
+  const json& plan = in["plan"];
+  if (plan.is_null()) wrong(origin, "`hetu plan` has found no plan");
+  if (!plan.is_object() || !plan.contains("costs"))
+    wrong(origin,
+          "this plan has no costs; make the file with this version's `hetu plan`, or give --costs "
+          "with the profile that it was made from");
+  return from_json(plan["costs"], origin + ": costs");
 }
 
 // Returns the model stage of each placement id, from the plan in a trace's metadata. Without a
@@ -368,6 +391,11 @@ Costs parse_costs(const std::string& text, const std::string& origin, const Bloc
     wrong(origin, one_line(e.what()));
   }
   if (in.contains("traceEvents")) return costs_of_trace(trace_from_json(text, origin), origin);
+  if (in.contains("micro_batch_sizes"))
+    wrong(origin,
+          "this is a profile, which has the costs of several micro-batch sizes; choose one with "
+          "--micro-batch-size B");
+  if (in.contains("plan") && in.contains("configurations")) return of_found_plan(in, origin);
   return from_json(in, origin);
 }
 

@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "pipeline/generate/families.h"
 
 namespace hetu {
@@ -35,10 +36,19 @@ bool legal_chunks(const Method& m, const Sizes& sizes) {
   return takes(m, "chunks") ? m.legal_chunks(sizes) : sizes.chunks == m.chunks;
 }
 
-std::string known_methods() {
-  std::string names;
-  for (const Method& m : methods()) names.append(names.empty() ? "" : ", ").append(m.name);
-  return names;
+// Throws InvalidArgument, with all methods and the one whose name is closest.
+[[noreturn]] void fail_unknown(std::string_view name) {
+  std::string listed;
+  std::vector<std::string> all;
+  for (const Method& m : methods()) {
+    listed += (listed.empty() ? "" : ", ") + std::string(m.name);
+    all.emplace_back(m.name);
+    all.insert(all.end(), m.aliases.begin(), m.aliases.end());
+    if (!m.aliases.empty()) listed += fmt::format(" ({})", fmt::join(m.aliases, ", "));
+  }
+  fail(Code::InvalidArgument,
+       "unknown method '{}'{}; the methods, with other names in brackets: {}", name,
+       did_you_mean(name, all), listed);
 }
 
 std::vector<Instr> recomputed(const std::vector<Instr>& row, const Schedule& schedule, int last) {
@@ -133,7 +143,7 @@ bool is_legal(const Method& method, const Sizes& sizes) {
 
 Schedule generate(std::string_view name, const Sizes& wanted) {
   const Method* m = find_method(name);
-  require(m != nullptr, "unknown method '{}'; known here: {}", name, known_methods());
+  if (m == nullptr) fail_unknown(name);
   const Sizes sizes = resolved(*m, wanted);
   check_words(sizes);
   if (!legal_chunks(*m, sizes))

@@ -63,7 +63,8 @@ struct MicroSet {
 
 // Results of one pass over all rows: the ids that occur, and the kinds of communication.
 struct Census {
-  std::unordered_map<int, int> worker_of;         // stage id -> the first worker that has the stage
+  std::unordered_map<int, int> worker_of;  // stage id -> the worker that has most of it
+  std::unordered_map<int, std::vector<std::pair<int, std::int64_t>>> held;  // by worker, in order
   std::unordered_map<int, int> parts_of;          // stage id -> number of reduction parts
   std::unordered_map<int, int> layers_of;         // stage id -> layers with factors
   std::unordered_map<int, MicroSet> forwards_of;  // stage id -> the micro-batches of its forwards
@@ -85,7 +86,9 @@ struct Census {
       servers |= i.kind == Kind::Push || i.kind == Kind::Pull;
       owners |= i.kind == Kind::Gather;
       if (i.stage < 0) continue;
-      worker_of.try_emplace(i.stage, worker);
+      std::vector<std::pair<int, std::int64_t>>& on = held[i.stage];
+      if (on.empty() || on.back().first != worker) on.push_back({worker, 0});
+      ++on.back().second;
       highest_stage = std::max<std::int64_t>(highest_stage, i.stage);
       if (i.kind == Kind::ReduceGrad) parts_of[i.stage] = std::max(parts_of[i.stage], i.part + 1);
       if (is_curvature(i.kind)) layers_of[i.stage] = std::max(layers_of[i.stage], i.part + 1);
@@ -122,6 +125,13 @@ Census census_of(const Schedule& s, const std::string& origin) {
                   s.half_micros);
     census.take(p.drain, worker, 0, s.half_micros);
   }
+  // A cell with a wrong stage id must not move the stage to its worker, because the message would
+  // then blame all the correct cells. On a tie, the stage is on the first worker.
+  for (const auto& [stage, on] : census.held)
+    census.worker_of[stage] =
+        std::max_element(on.begin(), on.end(), [](const auto& a, const auto& b) {
+          return a.second < b.second;
+        })->first;
   if (census.highest_micro >= kMost)
     wrong(origin, fmt::format("micro-batch id {} is too large", census.highest_micro));
   return census;

@@ -259,6 +259,18 @@ Schedule parse_plan_json(const std::string& text, const std::string& origin,
   } catch (const nlohmann::json::exception& e) {
     fail(Code::Config, "{}: {}", origin, one_line(e.what()));
   }
+  if (parsed.is_object() && parsed.contains("micro_batch_sizes"))
+    fail(Code::Config, "{}: this is a profile of a model's costs, not a plan; pass it as --costs",
+         origin);
+  if (parsed.is_object() && parsed.contains("configurations"))
+    fail(
+        Code::Config,
+        "{}: this is a result of `hetu plan`, not a plan of instructions; pass it to a Pipeline as "
+        "plan=, or to `hetu verify`, `simulate` and `rehearse`",
+        origin);
+  if (parsed.is_object() && parsed.contains("traceEvents"))
+    fail(Code::Config,
+         "{}: this is a trace, not a plan; `hetu timeline` and `hetu compare` read it", origin);
   const Reader in(parsed, origin,
                   {"method", "stages", "micro_batches", "chunks", "concat", "pair_semantics",
                    "steps", "placements", "version_rule", "run_policy", "replica_rule",

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text_file.h"
 #include "pipeline/cost/block_table.h"
+#include "pipeline/options/cost_samples.h"
 
 namespace hetu {
 namespace {
@@ -83,8 +84,8 @@ Fields fields(ChooseOptions& r) {
        {.name = "format",
         .value = &r.format,
         .argument = "WHAT",
-        .doc = "text or json",
-        .choices = {"text", "json"},
+        .doc = "text, json, or a CSV table",
+        .choices = {"text", "json", "csv"},
         .otherwise = "by the suffix of -o, else text"}});
 }
 
@@ -93,7 +94,8 @@ namespace {
 // Returns the costs as given. Unless the file is a CSV of blocks, --micro-batch-size only states
 // the number of samples that the costs are for.
 Costs costs_as_given(PlanOptions o) {
-  if (o.costs.table.blocks_per_stage == 0) o.costs.table.micro_batch_size = 0;
+  if (o.costs.table.blocks_per_stage == 0 && !has_profile(o.costs))
+    o.costs.table.micro_batch_size = 0;
   return costs_of(o);
 }
 
@@ -105,13 +107,12 @@ Costs costs_of_micros(const ChooseOptions& r, int micro_batches) {
           "a batch of {} samples can't be split into {} equal micro-batches", batch, micro_batches);
   const int samples = batch / micro_batches;
   PlanOptions o = r.plan;
-  if (o.costs.table.blocks_per_stage > 0) {
+  if (o.costs.table.blocks_per_stage > 0 || has_profile(o.costs)) {
     o.costs.table.micro_batch_size = samples;
     return costs_of(o);
   }
-  const double by = static_cast<double>(samples) / std::max(1, o.costs.table.micro_batch_size);
   Costs costs = costs_as_given(o);
-  scale_samples(costs, by);
+  scale_samples(costs, static_cast<double>(samples) / samples_or_one(o.costs));
   return costs;
 }
 
@@ -131,9 +132,10 @@ Costs costs_of_grid(const ChooseOptions& r, int stages, int samples) {
     o.costs.bytes *= samples;
     costs = costs_of(o);
   } else {
-    const double by = static_cast<double>(samples) / std::max(1, o.costs.table.micro_batch_size);
+    const bool profile = has_profile(o.costs);
+    if (profile) o.costs.table.micro_batch_size = samples;
     costs = costs_as_given(o);
-    scale_samples(costs, by);
+    if (!profile) scale_samples(costs, static_cast<double>(samples) / samples_or_one(o.costs));
     costs.allreduce *= static_cast<double>(costs.stages.size()) / stages;
     costs.per_worker = false;
     costs = recut(costs, stages);
@@ -186,6 +188,16 @@ std::vector<std::string> notes_of(const ChooseOptions& r) {
       notes.push_back(
           "messages and all-reduces take no time; to include them, give --latency, --bytes, "
           "--bandwidth and --allreduce, or --costs FILE");
+  } else if (r.blocks == 0) {
+    const Costs costs = costs_as_given(o);
+    const bool free = costs.allreduce == 0 && costs.pairs.empty() && costs.link.latency == 0 &&
+                      costs.link.bandwidth == 0 &&
+                      std::all_of(costs.stages.begin(), costs.stages.end(),
+                                  [](const StageCost& c) { return c.reduce_grad == 0; });
+    if (free)
+      notes.push_back(
+          "messages and all-reduces take no time in these costs, which favours many pipelines; add "
+          "\"link\" and \"reduce_grad\"");
   }
   const bool uneven = o.has("speed") || o.has("slow") || o.has("hetero") || o.has("jitter");
   if (uneven)
@@ -208,7 +220,8 @@ Search search_of(ChooseOptions& r) {
   search.run = r.plan.run;
   search.progress = r.rank.progress;
   // An error in a file is reported once, not for each grid.
-  if (r.blocks == 0) check_bytes_known(r.plan, costs_of_grid(r, 1, 1));
+  if (r.blocks == 0 && !has_profile(r.plan.costs))
+    check_bytes_known(r.plan, costs_of_grid(r, 1, 1));
   Search found = search_configurations(search, [&](int stages, int samples) {
     Costs costs = costs_of_grid(r, stages, samples);
     check_bytes_known(r.plan, costs);
@@ -222,12 +235,15 @@ std::string choice_of(ChooseOptions& r) {
   const auto top = static_cast<std::size_t>(r.top);
   if (r.workers > 0) {
     const Search search = search_of(r);
-    return r.format == "json" ? to_json(search, r.global_batch)
-                              : to_text(search, r.global_batch, top);
+    return r.format == "json"  ? to_json(search, r.global_batch)
+           : r.format == "csv" ? to_csv(search)
+                               : to_text(search, r.global_batch, top);
   }
   require(r.global_batch == 0 && r.blocks == 0, "--global-batch and --blocks need --workers P");
   const Ranking ranking = ranking_of(r);
-  return r.format == "json" ? to_json(ranking) : to_text(ranking, top);
+  return r.format == "json"  ? to_json(ranking)
+         : r.format == "csv" ? to_csv(ranking)
+                             : to_text(ranking, top);
 }
 
 Ranking ranking_of(ChooseOptions& r) {
@@ -254,7 +270,10 @@ Ranking ranking_of(ChooseOptions& r) {
   rank.limit_bytes = r.plan.sizes.memory_bytes;
   rank.sync = r.plan.sync;
   rank.run = r.plan.run;
-  rank.samples = rank.batch > 0 ? 0 : std::max(1, r.plan.costs.table.micro_batch_size);
+  // Without a batch, sizes don't matter, and a trace need not state its own.
+  const int stated = rank.batch > 0 ? 0 : stated_samples(r.plan.costs);
+  rank.samples = rank.batch > 0 ? 0 : std::max(1, stated);
+  rank.samples_known = rank.batch > 0 || stated > 0;
   // An error in a file is reported once, not for each method.
   CostOptions& costs = r.plan.costs;
   require(costs.table.blocks_per_stage == 0 || costs.costs.empty() ||

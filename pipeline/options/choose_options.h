@@ -19,7 +19,7 @@ struct ChooseOptions {
   int global_batch = 0;         ///< for a search: samples per step, over all pipelines
   int blocks = 0;  ///< for a search with a CSV of blocks: number of blocks of the model
   int top = 10;
-  std::string format = {};  ///< text or json; "": text
+  std::string format = {};  ///< text, json or csv; "": text
 };
 
 /// Returns the options, in the order of --help.

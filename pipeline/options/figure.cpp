@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "pipeline/cost/cost.h"
 #include "pipeline/render/refused.h"
 #include "pipeline/render/render.h"
 
@@ -86,6 +87,7 @@ std::string page_of_run(const PlanOptions& o, const Simulation& s, const Schedul
   SvgOptions options;
   options.style = style_of(o.style);
   options.width = pixels_of_mm(o.width_mm);
+  options.height = pixels_of_mm(o.height_mm);
   options.title = figure_title(o, s.method, s.stages, s.micro_batches);
   options.unit = unit_of(s.time_unit);
   options.placements = plan.placements;
@@ -96,7 +98,14 @@ std::string page_of_run(const PlanOptions& o, const Simulation& s, const Schedul
 std::string figure_of_run(const PlanOptions& o, const Simulation& s, const Schedule& plan) {
   if (is_page(o.format)) return page_of_run(o, s, plan);
   if (o.format == "trace") return trace_text(s.events, plan, costs_for(o, plan));
-  return grid_over_time(o, s);
+  std::string text = grid_over_time(o, s);
+  // The user can't see otherwise which blocks of the costs became a stage.
+  if (o.costs.costs.empty() || o.has("partition")) return text;
+  const Costs costs = costs_of(o);
+  const std::vector<int> cut = blocks_per_stage(costs, model_stages(plan));
+  if (!cut.empty() && costs.cuts.empty())
+    text += fmt::format("blocks per stage (--partition): {}\n", fmt::join(cut, ","));
+  return text;
 }
 
 std::string page_of_refused(const PlanOptions& o, const Schedule& plan,
@@ -105,6 +114,7 @@ std::string page_of_refused(const PlanOptions& o, const Schedule& plan,
   SvgOptions options;
   options.title = figure_title(o, plan.method, plan.stages, plan.micro_batches) + ": refused";
   options.width = pixels_of_mm(o.width_mm);
+  options.height = pixels_of_mm(o.height_mm);
   options.unit = unit_of(costs_of(o).unit);
   options.placements = plan.placements;
   options.marks = refused.marks;

@@ -21,6 +21,8 @@ bool has_suffix(const OutputFormat& format, const std::string& suffix) {
   return std::find(format.suffixes.begin(), format.suffixes.end(), suffix) != format.suffixes.end();
 }
 
+}  // namespace
+
 std::string known_suffixes(const std::vector<OutputFormat>& formats) {
   std::vector<std::string> all;
   for (const OutputFormat& f : formats)
@@ -28,8 +30,6 @@ std::string known_suffixes(const std::vector<OutputFormat>& formats) {
       if (std::find(all.begin(), all.end(), suffix) == all.end()) all.push_back(suffix);
   return fmt::format("{}", fmt::join(all, ", "));
 }
-
-}  // namespace
 
 std::string output_format(const std::string& given, const std::string& output,
                           const std::vector<OutputFormat>& formats, const char* flag) {

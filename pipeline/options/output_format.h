@@ -21,6 +21,9 @@ struct OutputFormat {
 std::string output_format(const std::string& given, const std::string& output,
                           const std::vector<OutputFormat>& formats, const char* flag = "-o");
 
+/// Returns the suffixes of these formats, such as ".txt, .json".
+std::string known_suffixes(const std::vector<OutputFormat>& formats);
+
 /// Returns the formats of schedule and simulate. rehearse and verify write some of them.
 std::vector<OutputFormat> plan_formats();
 

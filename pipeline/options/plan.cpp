@@ -7,11 +7,13 @@
 #include "base/text_file.h"
 #include "pipeline/cost/block_table.h"
 #include "pipeline/cost/limits.h"
+#include "pipeline/cost/profile_file.h"
 #include "pipeline/fill/curvature.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/reduction.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/lower/lower.h"
+#include "pipeline/options/cost_samples.h"
 #include "pipeline/options/plan_options.h"
 #include "pipeline/plan/proved_plan.h"
 
@@ -164,6 +166,20 @@ Schedule checked(const PlanOptions& o, Schedule plan) {
   return plan;
 }
 
+// Returns the costs of the micro-batch size that the options choose.
+Costs costs_in_profile(const Profile& profile, const CostOptions& given) {
+  const int size = given.table.micro_batch_size;
+  if (size == 0 && profile.size() == 1) return profile.begin()->second;
+  std::string sizes;
+  for (const auto& [measured, costs] : profile)
+    sizes += fmt::format("{}{}", sizes.empty() ? "" : ", ", measured);
+  require(size > 0,
+          "--costs {}: the profile has the costs of micro-batches of {} samples; choose one with "
+          "--micro-batch-size B",
+          given.costs, sizes);
+  return costs_of_size(profile, size, given.costs);
+}
+
 // Checks the peak memory of each worker against the limit in bytes. The simulation runs without
 // stragglers.
 void check_bytes(const PlanOptions& o, const Schedule& lowered) {
@@ -182,6 +198,10 @@ void check_bytes(const PlanOptions& o, const Schedule& lowered) {
 }
 
 }  // namespace
+
+bool has_profile(const CostOptions& given) {
+  return !given.costs.empty() && is_profile(read_text(given.costs));
+}
 
 void check_bytes_known(const PlanOptions& o, const Costs& costs) {
   const bool known = std::any_of(costs.stages.begin(), costs.stages.end(), [](const StageCost& c) {
@@ -291,15 +311,20 @@ Costs costs_of(const PlanOptions& o) {
   Costs costs;
   if (!given.costs.empty()) {
     const std::string text = read_text(given.costs);
-    require(is_block_table(text) ||
-                (given.table.micro_batch_size == 0 && given.table.blocks_per_stage == 0),
-            "--micro-batch-size and --blocks-per-stage choose from a CSV of blocks, and {} is not "
-            "one; leave them out",
+    const bool profile = is_profile(text);
+    require(is_block_table(text) || given.table.blocks_per_stage == 0,
+            "--blocks-per-stage chooses from a CSV of blocks, and {} is not one; leave it out",
             given.costs);
-    costs = parse_costs(text, given.costs, given.table);
+    costs = profile ? costs_in_profile(parse_profile(text, given.costs), given)
+                    : parse_costs(text, given.costs, given.table);
+    require(is_block_table(text) || profile || given.table.micro_batch_size == 0 ||
+                given.table.micro_batch_size == samples_in_file(given.costs),
+            "--micro-batch-size {} chooses from a CSV of blocks or a profile, and {} has the costs "
+            "of one size; leave it out",
+            given.table.micro_batch_size, given.costs);
   } else {
     require(given.table.micro_batch_size == 0 && given.table.blocks_per_stage == 0,
-            "--micro-batch-size and --blocks-per-stage are for --costs FILE.csv");
+            "--micro-batch-size and --blocks-per-stage are for --costs FILE");
     StageCost& c = costs.stages[0];
     c.forward = given.forward;
     c.input_grad = o.has("backward") ? given.backward / 2 : given.input_grad;

@@ -1,5 +1,7 @@
 #include "pipeline/options/plan_options.h"
 
+#include <optional>
+
 #include "base/error.h"
 #include "base/words.h"
 #include "pipeline/options/output_format.h"
@@ -11,8 +13,18 @@ constexpr Range kAny{1, 1 << 20};
 
 // A plain number counts micro-batches; a number with KiB, MiB or GiB is bytes.
 void set_limit(Sizes& sizes, const std::string& text) {
-  const auto bytes = to_bytes(text);
-  const double limit = bytes ? *bytes : to_number(text);
+  std::optional<double> bytes;
+  double limit = 0;
+  try {
+    bytes = to_bytes(text);
+    limit = bytes ? *bytes : to_number(text);
+  } catch (const Error& e) {
+    if (std::string(e.what()).find(" at most ") != std::string::npos) throw;  // a number
+    fail(Code::InvalidArgument,
+         "expected micro-batches of activations, such as 8, or bytes with KiB, MiB or GiB, such as "
+         "16GiB; got '{}'",
+         shortened(text));
+  }
   require(limit > 0, "must be above 0");
   sizes.memory_limit = bytes ? 0 : limit;
   sizes.memory_bytes = bytes ? limit : 0;
@@ -121,6 +133,12 @@ Fields of_output(PlanOptions& o) {
            "width of a figure (SVG, PDF, PNG) in millimetres, such as 84 for a column of a paper",
        .range = {40, 2000},
        .otherwise = "190 to 476, by the number of instructions"},
+      {.name = "height",
+       .value = &o.height_mm,
+       .argument = "MM",
+       .doc = "height of a figure (SVG, PDF, PNG) in millimetres, to which its rows are scaled",
+       .range = {20, 2000},
+       .otherwise = "by the number of rows"},
       {.name = "title",
        .value = &o.title,
        .argument = "TEXT",
@@ -129,8 +147,7 @@ Fields of_output(PlanOptions& o) {
       {.name = "output",
        .value = output,
        .argument = "FILE",
-       .doc = "file to write instead of standard output; the suffix chooses the format: .txt, "
-              ".csv, .json, .svg, .pdf, .png or .html",
+       .doc = "file to write instead of standard output; the suffix chooses the format",
        .flag = "-o"},
   };
 }
@@ -144,10 +161,11 @@ Fields fields(CostOptions& c) {
   return {
       time("forward", c.forward, "F", "time of a forward, per worker and micro-batch"),
       time("backward", c.backward, "B",
-           "time of a full backward; each of its two gradients takes half"),
-      time("input_grad", c.input_grad, "B", "time of the input gradient, in place of --backward"),
+           "time of a full backward (B in a plan); each of its two gradients takes half"),
+      time("input_grad", c.input_grad, "I",
+           "time of the input gradient (I in a plan), in place of --backward"),
       time("weight_grad", c.weight_grad, "W",
-           "time of the weight gradient, in place of --backward"),
+           "time of the weight gradient (W in a plan), in place of --backward"),
       time("recompute", c.recompute, "R", "time of a recompute"),
       time("update", c.update, "T", "time of an update"),
       time("allreduce", c.allreduce, "T",
@@ -166,11 +184,13 @@ Fields fields(CostOptions& c) {
       {.name = "costs",
        .value = &c.costs,
        .argument = "FILE",
-       .doc = "file with times in ms per stage: JSON, a CSV of measured blocks, or a trace"},
+       .doc = "file with times in ms per stage: JSON, a CSV of measured blocks, a profile, a "
+              "trace, or a plan of hetu plan"},
       {.name = "micro_batch_size",
        .value = &c.table.micro_batch_size,
        .argument = "B",
-       .doc = "samples per micro-batch; selects the row of a CSV of blocks",
+       .doc =
+           "samples per micro-batch; selects the row of a CSV of blocks, or the size of a profile",
        .range = kAny,
        .otherwise = ""},
       {.name = "blocks_per_stage",
@@ -195,8 +215,10 @@ Fields fields(PlanOptions& o) {
       .value = limit,
       .argument = "A",
       .doc =
-          "memory limit per worker, in micro-batches of activations, or in bytes with KiB, MiB or "
-          "GiB; the plan is proved to stay within it, and methods that choose by costs observe it"};
+          "memory limit per worker: micro-batches that have run F and not all of their backward, "
+          "or "
+          "bytes of activations and weights with KiB, MiB or GiB; the plan is proved to stay "
+          "within it, and methods that choose by costs observe it"};
   Fields all = joined(fields(o.sizes), of_files(o));
   all = joined(joined(std::move(all), fields(o.costs)),
                {speed_field(o.speed), partition_field(o.partition)});
@@ -221,6 +243,8 @@ void check_plan_options(const PlanOptions& o) {
   check_style(o.style, o.format);
   require(o.width_mm == 0 || is_image(o.format), "--width is for --format svg, pdf and png, not {}",
           o.format.empty() ? "grid" : o.format);
+  require(o.height_mm == 0 || (is_image(o.format) && o.style == "timeline"),
+          "--height is for --format svg, pdf and png in the style timeline");
   require(!o.has("title") || is_page(o.format) || o.format.empty() || o.format == "grid",
           "--title is for figures and grids, not --format {}", o.format);
   groups::Options policy;

@@ -67,7 +67,8 @@ struct PlanOptions {
   std::int64_t curvature_every = 1;
   bool lowered = false;
   std::string format = {}, output = {}, style = "timeline", title = {};
-  double width_mm = 0;  ///< width of an image; 0: by its contents
+  double width_mm = 0;   ///< width of an image; 0: by its contents
+  double height_mm = 0;  ///< height of an image; 0: by its contents
   std::set<std::string> given = {};
 
   /// Returns true if the option was set.
@@ -99,6 +100,9 @@ Schedule lowered_plan(const PlanOptions& o, const Schedule& plan);
 
 /// Returns the costs of the options, without redistribution over stages.
 Costs costs_of(const PlanOptions& o);
+
+/// Returns true if --costs names a profile, which has the costs of several micro-batch sizes.
+bool has_profile(const CostOptions& given);
 
 /// Checks that the costs contain bytes if a memory limit in bytes is given. Throws InvalidArgument.
 void check_bytes_known(const PlanOptions& o, const Costs& costs);

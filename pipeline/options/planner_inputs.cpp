@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text_file.h"
 #include "pipeline/cost/block_table.h"
+#include "pipeline/options/cost_samples.h"
 
 namespace hetu {
 namespace {
@@ -17,6 +18,20 @@ std::vector<int> powers_of_two(int most) {
   std::vector<int> sizes;
   for (int size = 1; size <= most; size *= 2) sizes.push_back(size);
   return sizes;
+}
+
+// Repeats what a profile says about the variation of its times.
+void note_variation(const std::string& text, std::vector<std::string>& notes) {
+  const json in =
+      json::parse(bounded_json(text, "the profile"), nullptr, /*allow_exceptions=*/false);
+  if (!in.is_object() || !in.contains("variation") || !in["variation"].is_object()) return;
+  std::pair<double, std::string> worst;
+  for (const auto& [size, one] : in["variation"].items())
+    if (one.is_object() && one.contains("says") && one["says"].is_string() &&
+        one.contains("share") && one["share"].is_number())
+      worst =
+          std::max(worst, std::pair(one["share"].get<double>(), one["says"].get<std::string>()));
+  if (!worst.second.empty()) notes.push_back(one_line(worst.second));
 }
 
 }  // namespace
@@ -42,6 +57,7 @@ CostSource::CostSource(const PlannerOptions& o) : o_(o) {
     one_ = parse_costs(text_, c.costs);
     if (one_.blocks.empty())
       for (const StageCost& s : one_.stages) one_.blocks.push_back({s, 1});
+    samples_ = samples_or_one(c);
   }
 }
 
@@ -58,9 +74,8 @@ std::vector<int> CostSource::sizes() const {
 Costs CostSource::of(int size) const {
   if (!profile_.empty()) return costs_of_size(profile_, size, o_.plan.costs.costs);
   if (table_) return of_table(size);
-  const int measured = std::max(1, o_.plan.costs.table.micro_batch_size);
   Costs costs = one_;
-  scale_samples(costs, static_cast<double>(size) / measured);
+  scale_samples(costs, static_cast<double>(size) / samples_);
   return costs;
 }
 
@@ -69,11 +84,15 @@ void CostSource::note(std::vector<std::string>& notes) const {
     notes.emplace_back(
         "memory is that of weights, gradients and activations; the table has no optimizer "
         "states");
+  if (!profile_.empty()) note_variation(text_, notes);
   if (!profile_.empty() || table_) return;
+  const bool known = known_samples(o_.plan.costs) > 0;
   notes.push_back(fmt::format(
-      "costs are for micro-batches of {} (--micro-batch-size); other sizes are assumed to take "
-      "time and memory in proportion",
-      std::max(1, o_.plan.costs.table.micro_batch_size)));
+      "the costs {} of micro-batches of {} sample{}; other sizes are assumed to take time and "
+      "memory in proportion{}",
+      known ? "are those" : "don't state their micro-batch size, and are taken as those", samples_,
+      samples_ == 1 ? "" : "s",
+      known ? "" : " (give --micro-batch-size, or \"samples_per_micro_batch\" in the file)"));
 }
 
 Costs CostSource::of_table(int size) const {

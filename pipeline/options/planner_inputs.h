@@ -31,6 +31,7 @@ class CostSource {
   bool table_ = false;
   Profile profile_;
   Costs one_;
+  int samples_ = 1;  // per micro-batch of one_
 };
 
 /// Reads machines from JSON: {"unit": …, "workers": [{"speed": …, "memory_limit": …, "host": …},

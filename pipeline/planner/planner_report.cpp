@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text_file.h"
 #include "pipeline/planner/explain.h"
 #include "pipeline/planner/report_parts.h"
 
@@ -53,15 +54,16 @@ std::pair<int, double> rank_of(const PlanVerdict& v) {
 }
 
 std::string table_of(const PlanChoice& c, const PlanRequest& r, const std::string& unit) {
-  std::string text = fmt::format("{:>8} {:>9} {:>10} {:>14} {:>12} {:>12}\n", "worker", "pipeline",
-                                 "blocks", "computes", "peak MiB", "limit MiB");
+  std::string text =
+      fmt::format("{:>8} {:>6} {:>9} {:>10} {:>14} {:>12} {:>12}\n", "worker", "place", "pipeline",
+                  "blocks", "computes", "peak MiB", "limit MiB");
   const int places = static_cast<int>(c.lowered.workers.size());
   for (std::size_t place = 0; place < c.assignment.size(); ++place) {
     const int worker = c.assignment[place], at = static_cast<int>(place) % places;
     const double limit = r.machines.memory_bytes.empty() ? 0 : r.machines.memory_bytes[worker];
     text += fmt::format(
-        "{:>8} {:>9} {:>10} {:>14} {:>12} {:>12}\n", worker, static_cast<int>(place) / places,
-        blocks_at(c, at), time_text(c.cut.busy[place], unit),
+        "{:>8} {:>6} {:>9} {:>10} {:>14} {:>12} {:>12}\n", worker, place,
+        static_cast<int>(place) / places, blocks_at(c, at), time_text(c.cut.busy[place], unit),
         c.cut.peak_bytes[place] > 0 ? fmt::format("{:.1f}", c.cut.peak_bytes[place] / kMiB) : "-",
         limit > 0 ? fmt::format("{:.1f}", limit / kMiB) : "-");
   }
@@ -106,6 +108,31 @@ std::string left_out(const PlanChoice& c, const PlanRequest& r) {
   return text;
 }
 
+// Returns a line for each method, at most `most`. Methods that their lower bounds rule out share a
+// line, because all have the least bound of the search.
+std::string others_text(const std::vector<const PlanVerdict*>& list, double best,
+                        const std::string& unit, std::size_t most) {
+  std::string text, ruled_out;
+  std::size_t shown = 0, others = 0;
+  double least = 0;
+  for (const PlanVerdict* v : list) {
+    if (v->kind == Outcome::RuledOut) {
+      ruled_out += (ruled_out.empty() ? "" : ", ") + v->configuration.method;
+      least = least > 0 ? std::min(least, v->bound) : v->bound;
+    } else if (shown < most) {
+      ++shown;
+      text += fmt::format("  {}: {}\n", to_text(v->configuration), outcome_of(*v, best, unit));
+    } else {
+      ++others;
+    }
+  }
+  if (!ruled_out.empty() && most > 0)
+    text += fmt::format("  {}: ruled out by lower bounds of at least {}\n", ruled_out,
+                        time_text(least, unit));
+  if (others > 0) text += fmt::format("  {} more methods; see --format json\n", others);
+  return text;
+}
+
 json configuration_json(const PlanConfiguration& c) {
   json out = {{"method", c.method},
               {"pipelines", c.pipelines},
@@ -127,6 +154,8 @@ json choice_json(const PlanChoice& c) {
   out["workers"] = c.assignment;
   out["busy"] = c.cut.busy;
   out["peak_bytes"] = c.cut.peak_bytes;
+  // of its stages, on its workers
+  out["costs"] = json::parse(bounded_json(to_json(c.costs, c.lowered), "the plan's costs"));
   return out;
 }
 
@@ -208,7 +237,7 @@ std::string outcome_of(const PlanVerdict& v, double best, const std::string& uni
 
 std::string certificate_of(const PlanAnswer& a) {
   if (a.gap() <= 1e-9)
-    return fmt::format("proved: none of the {} configurations has a faster plan\n",
+    return fmt::format("proved for these costs: none of the {} configurations has a faster plan\n",
                        a.verdicts.size());
   return fmt::format("at most {:.1f} % above the optimum (no plan is faster than {})\n",
                      a.gap() * 100, time_text(a.bound, a.time_unit));
@@ -243,6 +272,10 @@ std::string to_text(const PlanAnswer& answer, const PlanRequest& request, std::s
     text += fmt::format("predicted step: {}, {:.4g} samples/{}\n", time_text(best, unit), rate,
                         unit == "ms" ? "s" : "unit");
     text += certificate_of(answer) + table_of(c, request, unit);
+    if (!std::is_sorted(c.assignment.begin(), c.assignment.end()))
+      text +=
+          "workers have the numbers of the machines; a run of hetu.torch by this plan numbers them "
+          "by place\n";
     if (const std::string unused = left_out(c, request); !unused.empty())
       text += fmt::format("left out: workers {}\n", unused);
     text += "other configurations, the best one of each method:\n";
@@ -252,13 +285,7 @@ std::string to_text(const PlanAnswer& answer, const PlanRequest& request, std::s
             ? "no plan was found before the search ended; raise --budget, or restrict the space:\n"
             : "no plan fits the workers' memory; the closest of each method:\n";
   }
-  const std::vector<const PlanVerdict*> list = best_by_method(answer);
-  for (std::size_t i = 0; i < std::min(most, list.size()); ++i)
-    text += fmt::format("  {}: {}\n", to_text(list[i]->configuration),
-                        outcome_of(*list[i], best, unit));
-  if (list.size() > most)
-    text += fmt::format("  {} more methods; see --format json\n", list.size() - most);
-  return text;
+  return text + others_text(best_by_method(answer), best, unit, most);
 }
 
 std::string to_json(const PlanAnswer& answer, const PlanRequest& request) {

@@ -123,7 +123,7 @@ void Writer::draw(const Stroke& s) {
 // Three passes, so that accents lie over all blocks and labels over all accents.
 void Writer::draw(const BlockRow& row) {
   for (const Block& b : row.blocks)
-    fill(*b.look, row.x + b.x, row.y + b.y, std::max(b.width, 0.1), b.height);
+    if (!b.hidden) fill(*b.look, row.x + b.x, row.y + b.y, std::max(b.width, 0.1), b.height);
   for (const Block& b : row.blocks) {
     if (b.accent_y >= 0) {
       color(kInk, 0.62);

@@ -47,6 +47,7 @@ struct Block {
   /// position of a thin bar that identifies the stage, on a worker with several stages; -1: none
   double accent_y = -1;
   bool emphasis = false;  ///< the micro-batch is emphasized as an index, because labels don't fit
+  bool hidden = false;    ///< not drawn: an update without length that ends a step
   std::string label;
 };
 

@@ -9,26 +9,87 @@
 namespace hetu {
 namespace {
 
-/// Places legend entries from left to right, and on a new line where the page ends.
-class Flow {
+/// The legend: entries from left to right, and on a new line where the page ends. An entry is a
+/// text behind an optional sample.
+class Legend {
  public:
-  Flow(double left, double right, double y, bool narrow)
-      : left_(left), right_(right), x_(left), y_(y), line_(narrow ? 13 : 18) {}
-  /// Reserves space for an entry of the given width and returns its left end.
-  double place(double width) {
-    if (x_ > left_ && x_ + width > right_) {
-      x_ = left_;
-      y_ += line_;
+  Legend(Figure& out, double margin, double y, bool narrow)
+      : out_(out), left_(margin), right_(out.width - margin), x_(margin), y_(y), narrow_(narrow) {}
+
+  /// Adds a text with space for a sample of this width before it. Returns the sample's left end. A
+  /// text that is longer than a line continues on the next ones.
+  double add(const std::string& text, double sample) {
+    const double size = narrow_ ? 8.5 : 10.5, gap = sample > 0 ? sample + 5 : 0;
+    std::string rest = text;
+    double first = -1;
+    while (!rest.empty()) {
+      std::string line = rest;
+      while (text_width(line, size) > right_ - left_ - gap && line.find(' ') != std::string::npos)
+        line.erase(line.rfind(' '));
+      rest.erase(0, std::min(rest.size(), line.size() + 1));
+      const bool is_whole = rest.empty() && first < 0;
+      const double x = place(is_whole ? gap + text_width(line, size) : right_ - left_);
+      out_.words.push_back({x + gap, y_, size, Anchor::Start, false, kInk, line});
+      if (first < 0) first = x;
     }
-    const double at = x_;
-    x_ += width + (line_ < 18 ? 9 : 18);
-    return at;
+    return first;
   }
+
+  /// Adds a text behind a block.
+  void add_block(const std::string& text, double height, const KindLook* look, std::uint32_t rgb) {
+    out_.front.push_back({add(text, 18), middle() - height / 2, 18, height, look, rgb, 0});
+  }
+
+  /// Adds a text behind a forward with an accent bar at this share of its height.
+  void add_accent(const std::string& text, double share) {
+    add_block(text, box(), &look_of("F"), 0);
+    const double top = middle() - box() / 2 + share * (box() - 2.4);
+    out_.front.push_back({out_.front.back().x, top, 18, 2.4, nullptr, kInk, 0});
+  }
+
+  /// Adds a text behind a line as between steps.
+  void add_line(const std::string& text) {
+    const double x = add(text, 6) + 3;
+    out_.strokes.push_back({x, middle() - box() / 2, x, middle() + box() / 2, 1.4, kInk, false});
+  }
+
+  /// Returns the height of a block.
+  double box() const { return narrow_ ? 9 : 12; }
+  /// Returns the baseline of the last line.
   double y() const { return y_; }
 
  private:
-  double left_, right_, x_, y_, line_;
+  double middle() const { return y_ - 4; }
+  // Reserves space for an entry of this width and returns its left end.
+  double place(double width) {
+    if (x_ > left_ && x_ + width > right_) {
+      x_ = left_;
+      y_ += narrow_ ? 13 : 18;
+    }
+    const double at = x_;
+    x_ += width + (narrow_ ? 9 : 18);
+    return at;
+  }
+
+  Figure& out_;
+  double left_, right_, x_, y_;
+  bool narrow_;
 };
+
+// Names the emphasized micro-batches: "0, 4, 8, 12", or "0, 8, 16, …, 120" if there are many.
+std::string index_text(const std::vector<TimelineRowSet>& sets, int every) {
+  int highest = 0;
+  for (const TimelineRowSet& set : sets)
+    for (const TraceEvent& e : set.events) highest = std::max(highest, e.micro);
+  const int last = highest / every * every;
+  std::string text = "0";
+  for (int micro = every; micro <= last; micro += every) {
+    const bool is_left_out = last / every > 7 && micro > 2 * every && micro < last;
+    if (is_left_out && micro == 3 * every) text += ", …";
+    if (!is_left_out) text += fmt::format(", {}", micro);
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -73,6 +134,7 @@ void Layout::add_steps(std::size_t s) {
       if (e.step <= step) continue;
       if (step != std::numeric_limits<int>::min()) {
         const double x = x_of(e.start_us);
+        has_boundaries_ = true;
         out_.strokes.push_back({x - 0.4, row.y - (pitch_ - metrics_.total()), x - 0.4,
                                 row.y + metrics_.total(), 1.4, kInk, false});
       }
@@ -113,59 +175,41 @@ void Layout::add_index_words(std::size_t s) {
     const double x = x_of(start);
     if (x < free_from) continue;
     word(x, panel_top_ - 5, text, {9, Anchor::Start, kGrey});
-    free_from = x + text_width(text, 9) + 6;
+    free_from = x + text_width(text, 9) + 2;
   }
 }
 
 void Layout::add_key() {
-  Flow flow(margin_, out_.width - margin_, y_ + 12, narrow_);
-  const double box = narrow_ ? 9 : 12, text_size = narrow_ ? 8.5 : 10.5;
-  const auto swatch = [&](const std::string& text, double box_width) {
-    const double gap = box_width > 0 ? box_width + 5 : 0;
-    const double x = flow.place(gap + text_width(text, text_size));
-    word(x + gap, flow.y(), text, {text_size});
-    return x;
-  };
-  const auto area = [&](double x, double height, const KindLook* look, std::uint32_t rgb) {
-    out_.front.push_back({x, flow.y() - 4 - height / 2, 18, height, look, rgb, 0});
-  };
+  Legend legend(out_, margin_, y_ + 12, narrow_);
   for (const KindLook& look : kind_looks()) {
-    const bool present = std::any_of(sets_.begin(), sets_.end(), [&](const TimelineRowSet& set) {
-      return std::any_of(set.events.begin(), set.events.end(),
-                         [&](const TraceEvent& e) { return &look_of(e.kind) == &look; });
+    const bool present = std::any_of(out_.rows.begin(), out_.rows.end(), [&](const BlockRow& row) {
+      return std::any_of(row.blocks.begin(), row.blocks.end(),
+                         [&](const Block& b) { return !b.hidden && b.look == &look; });
     });
     if (!present) continue;
     std::string name(look.name);
     if (look.lane == Lane::Main && !look.kind.empty() && look.kind.size() == 1)
       name = fmt::format("{} {}", look.kind, look.name);
-    const double x = swatch(name, 18);
-    area(x, look.lane == Lane::Main ? box : look.lane == Lane::Collective ? 5 : 3.5, &look, 0);
+    const double thin = look.lane == Lane::Collective ? 5 : 3.5;
+    legend.add_block(name, look.lane == Lane::Main ? legend.box() : thin, &look, 0);
   }
-  area(swatch("idle (bubble)", 18), box, nullptr, kBubble);
-  bool both_ways = false, several = false;
-  for (const SetFacts& f : facts_) {
-    for (const auto& stages : f.stages) {
-      several = several || stages.size() > 1;
-      both_ways = both_ways || (!stages.empty() && runs_up(options_.placements, stages.back()) &&
-                                !runs_up(options_.placements, stages.front()));
-    }
+  legend.add_block("idle (bubble)", legend.box(), nullptr, kBubble);
+  bool both_ways = false, several = false, copies = false;
+  for (std::size_t s = 0; s < sets_.size(); ++s) {
+    both_ways |= facts_[s].both_ways;
+    for (const auto& stages : facts_[s].stages) several |= stages.size() > 1;
+    for (const Placement& p : placements_of(sets_[s], options_)) copies |= p.replica > 0;
   }
-  const KindLook& forward = look_of("F");
-  const auto accent = [&](const std::string& text, double share) {
-    const double x = swatch(text, 18);
-    area(x, box, &forward, 0);
-    out_.front.push_back(
-        {x, flow.y() - 4 - box / 2 + share * (box - 2.4), 18, 2.4, nullptr, kInk, 0});
-  };
   if (several) {
-    accent(both_ways ? "runs down the workers" : "the worker's first stage", 0);
-    accent(both_ways ? "runs up the workers" : "its last stage", 1);
+    legend.add_accent(both_ways ? "runs down the workers" : "the worker's first stage", 0);
+    legend.add_accent(both_ways ? "runs up the workers" : "its last stage", 1);
   }
+  if (copies && shows_stages()) legend.add("0\u2032: stage 0 of the second copy of the weights", 0);
+  if (has_boundaries_) legend.add_line("the worker's next step begins");
   if (metrics_.index_every > 0)
-    swatch(fmt::format("darker, numbered above: one micro-batch in {}", metrics_.index_every), 0);
-  if (narrow_ && !shows_stages()) swatch("w0: worker 0", 0);
-  if (has_peaks()) swatch("peak: activations held at once, in micro-batches", 0);
-  y_ = flow.y() + 8;
+    legend.add("darker: micro-batches " + index_text(sets_, metrics_.index_every), 0);
+  if (has_peaks()) legend.add("peak: activations held at once, in micro-batches", 0);
+  y_ = legend.y() + 8;
 }
 
 Area Layout::block_place(const Mark& mark) const {

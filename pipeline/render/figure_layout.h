@@ -34,14 +34,18 @@ struct Type {
 /// Lays out a figure of FigureStyle::Timeline: build() runs the steps below in order.
 class Layout {
  public:
-  Layout(const std::vector<TimelineRowSet>& sets, const SvgOptions& options)
-      : sets_(sets), options_(options) {}
+  /// The pitch of rows is multiplied by `stretch`.
+  Layout(const std::vector<TimelineRowSet>& sets, const SvgOptions& options, double stretch = 1)
+      : sets_(sets), options_(options), stretch_(stretch) {}
   Figure build();
+  /// Returns the part of the height that grows with the pitch of rows.
+  double rows_height() const { return rows_height_; }
 
  private:
   void measure();
   void measure_rows();
   void choose_width();
+  void add_sets();
   void add_set(std::size_t s);
   void add_columns(std::size_t s);
   void add_row(std::size_t s, int worker, BlockRow row);
@@ -67,12 +71,14 @@ class Layout {
   bool has_lane(Lane lane) const;
   bool has_peaks() const;
   std::string row_stages(std::size_t s, int worker) const;
+  std::size_t columns() const { return options_.is_beside && sets_.size() > 1 ? 2 : 1; }
 
   const std::vector<TimelineRowSet>& sets_;
   const SvgOptions& options_;
   // True for a column of a paper (84 mm): small margins, texts on lines of their own, and neither
   // bars nor peaks beside the rows.
-  const bool narrow_ = options_.width > 0 && options_.width < kNarrow;
+  const bool narrow_ = options_.width > 0 &&
+                       options_.width / static_cast<double>(columns()) < kNarrow;
   const double margin_ = narrow_ ? 4 : kMargin;
   std::vector<SetFacts> facts_;
   std::vector<std::vector<std::size_t>> row_at_;  // by set and worker: index in out_.rows
@@ -80,10 +86,15 @@ class Layout {
   Figure out_;
   double span_us_ = 0;
   double pitch_ = 28;
-  double left_ = 0, plot_ = 0;
-  double y_ = 0;           // top of the next element
-  double panel_top_ = 0;   // top of the rows of the current set
-  double name_size_ = 11;  // font size of worker names
+  double first_left_ = 0;                    // left_ of the first column of row sets
+  double left_ = 0, plot_ = 0;               // of the current row set
+  double panel_left_ = 0, panel_right_ = 0;  // ends of the current row set, with its texts
+  double panel_pitch_ = 0;                   // distance of columns
+  double stretch_ = 1, rows_height_ = 0;
+  bool has_boundaries_ = false;  // a line marks where a worker's next step begins
+  double y_ = 0;                 // top of the next element
+  double panel_top_ = 0;         // top of the rows of the current set
+  double name_size_ = 11;        // font size of worker names
   int name_every_ = 1;
 };
 

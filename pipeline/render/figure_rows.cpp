@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+
+#include "base/error.h"
 
 namespace hetu {
 namespace {
@@ -10,13 +13,14 @@ namespace {
 constexpr double kThinnest = 0.7;
 constexpr double kThinnestMessage = 1.6;
 
-std::string label_at(const TraceEvent& e, int level) {
+std::string label_at(const TraceEvent& e, int level, const std::vector<Placement>& names) {
   if (level == 2) return e.micro >= 0 ? std::to_string(e.micro) : e.kind;
-  return cell_of(e, level == 0);
+  return (level == 0 && e.stage >= 0 ? stage_name(names, e.stage) : "") + cell_of(e, false);
 }
 
 /// Returns the longest label, from the figure's level on, that fits; "" if none fits.
-std::string fitted_label(const TraceEvent& e, double width, const RowMetrics& metrics) {
+std::string fitted_label(const TraceEvent& e, double width, const RowMetrics& metrics,
+                         const std::vector<Placement>& names) {
   const auto fits = [&](const std::string& text) {
     return text_width(text, metrics.label_size) <= width - 3;
   };
@@ -25,7 +29,7 @@ std::string fitted_label(const TraceEvent& e, double width, const RowMetrics& me
     return fits(e.kind) ? e.kind : fits(initial) ? initial : "";
   }
   for (int level = metrics.label_level; level < 3; ++level) {
-    if (std::string text = label_at(e, level); fits(text)) return text;
+    if (std::string text = label_at(e, level, names); fits(text)) return text;
   }
   return "";
 }
@@ -45,12 +49,14 @@ bool nearly_all_fit(const std::vector<LabelNeed>& needs, double size, double sca
   return fit * 20 >= needs.size() * 17;
 }
 
-std::vector<LabelNeed> label_needs(const std::vector<TimelineRowSet>& sets, int level) {
+std::vector<LabelNeed> label_needs(const std::vector<TimelineRowSet>& sets, int level,
+                                   const SvgOptions& options) {
   std::vector<LabelNeed> needs;
   for (const TimelineRowSet& set : sets) {
     for (const TraceEvent& e : set.events) {
       if (!look_of(e.kind).compute || e.duration_us <= 0) continue;
-      needs.push_back({text_width(label_at(e, level), 1), e.duration_us});
+      needs.push_back(
+          {text_width(label_at(e, level, placements_of(set, options)), 1), e.duration_us});
     }
   }
   return needs;
@@ -120,6 +126,17 @@ void part_neighbours(std::vector<Block>& main) {
   }
 }
 
+/// Hides updates without length at the end of a step. A bar of the least width would show time that
+/// they don't take.
+void hide_flushes(std::vector<Block>& main) {
+  int least_step = std::numeric_limits<int>::max();  // of the events behind
+  for (auto block = main.rbegin(); block != main.rend(); ++block) {
+    const TraceEvent& e = *block->event;
+    block->hidden = e.kind == "UPDATE" && e.duration_us == 0 && least_step > e.step;
+    if (!block->hidden) least_step = std::min(least_step, e.step);
+  }
+}
+
 // The bar is at the top for the worker's first stage and at the bottom for its last.
 void accentuate(Block& block, const std::vector<int>& stages, double bar) {
   if (stages.size() < 2 || block.event->stage < 0) return;
@@ -147,6 +164,22 @@ double text_width(const std::string& text, double size) {
       em += c >= 'A' && c <= 'Z' ? 0.68 : 0.57;
   }
   return em * size;
+}
+
+const std::vector<Placement>& placements_of(const TimelineRowSet& set, const SvgOptions& options) {
+  return set.placements.empty() ? options.placements : set.placements;
+}
+
+int group_of(const TimelineRowSet& set, const SvgOptions& options) {
+  return set.workers_per_pipeline > 0 ? set.workers_per_pipeline : options.workers_per_pipeline;
+}
+
+std::string stage_name(const std::vector<Placement>& placements, int id) {
+  if (id < 0 || id >= static_cast<int>(placements.size())) return std::to_string(id);
+  const Placement& p = placements[id];
+  const char* primes[] = {"", "\u2032", "\u2033", "\u2034"};
+  return std::to_string(p.model_stage) +
+         (p.replica < 4 ? std::string(primes[p.replica]) : fmt::format("^{}", p.replica));
 }
 
 // A chunk is a run of consecutive model stages with one stage on each worker of the replica.
@@ -179,9 +212,11 @@ SetFacts facts_of(const TimelineRowSet& set, const SvgOptions& options) {
   facts.usage = usage_of(set.events);
   facts.main = main_rows(set.events, facts.usage.workers);
   facts.stages = stages_of(set.events, facts.usage.workers);
+  const std::vector<Placement>& placements = placements_of(set, options);
   for (auto& row : facts.stages) {
-    std::stable_partition(row.begin(), row.end(),
-                          [&](int id) { return !runs_up(options.placements, id); });
+    std::stable_partition(row.begin(), row.end(), [&](int id) { return !runs_up(placements, id); });
+    facts.both_ways |=
+        !row.empty() && runs_up(placements, row.back()) && !runs_up(placements, row.front());
   }
   for (const auto& row : facts.main) {
     for (std::size_t i = 1; i < row.size(); ++i) {
@@ -192,7 +227,7 @@ SetFacts facts_of(const TimelineRowSet& set, const SvgOptions& options) {
 }
 
 void choose_labels(const std::vector<TimelineRowSet>& sets, const std::vector<SetFacts>& facts,
-                   RowMetrics& metrics) {
+                   RowMetrics& metrics, const SvgOptions& options) {
   bool many = false;
   for (const SetFacts& f : facts) {
     for (const auto& stages : f.stages) many = many || stages.size() > 1;
@@ -201,7 +236,7 @@ void choose_labels(const std::vector<TimelineRowSet>& sets, const std::vector<Se
       std::any_of(facts.begin(), facts.end(), [](const SetFacts& f) { return f.paired; });
   const double largest = std::min(12.0, metrics.height * (paired ? 0.36 : 0.62));
   for (int level = many ? 0 : 1; level < 3 && largest >= metrics.least_label; ++level) {
-    const std::vector<LabelNeed> needs = label_needs(sets, level);
+    const std::vector<LabelNeed> needs = label_needs(sets, level, options);
     for (double size = largest;
          size >= std::max(metrics.least_label, largest * (level < 2 ? 0.75 : 0.5)); size -= 0.5) {
       if (!nearly_all_fit(needs, size, metrics.scale)) continue;
@@ -219,7 +254,9 @@ void choose_labels(const std::vector<TimelineRowSet>& sets, const std::vector<Se
 }
 
 std::vector<BlockRow> block_rows(const TimelineRowSet& set, const SetFacts& facts,
-                                 const RowMetrics& metrics) {
+                                 const RowMetrics& metrics, const SvgOptions& options) {
+  static const std::vector<Placement> kUnnamed;
+  const std::vector<Placement>& names = metrics.named ? placements_of(set, options) : kUnnamed;
   std::vector<BlockRow> rows(facts.usage.workers);
   const double bar = std::max(1.0, metrics.height * 0.1);
   for (int w = 0; w < facts.usage.workers; ++w) {
@@ -230,12 +267,13 @@ std::vector<BlockRow> block_rows(const TimelineRowSet& set, const SetFacts& fact
     }
     share_height(blocks);
     for (Block& b : blocks) {
-      b.label = fitted_label(*b.event, b.width, metrics);
+      b.label = fitted_label(*b.event, b.width, metrics, names);
       b.emphasis = metrics.index_every > 0 && b.event->micro >= 0 &&
                    b.event->micro % metrics.index_every == 0;
       accentuate(b, facts.stages[w], bar);
     }
     part_neighbours(blocks);
+    hide_flushes(blocks);
   }
   for (const TraceEvent& e : set.events) {
     const KindLook& look = look_of(e.kind);

@@ -64,6 +64,8 @@ struct TimelineRowSet {
   std::vector<TraceEvent> events;
   std::vector<double> peak_activations;              ///< per worker, in micro-batches; may be empty
   std::vector<std::vector<EventInput>> inputs = {};  ///< per event; empty: unknown
+  std::vector<Placement> placements = {};  ///< of one pipeline; empty: those of SvgOptions
+  int workers_per_pipeline = 0;            ///< 0: that of SvgOptions
 };
 
 /// Fills `inputs` of a set whose events ran this plan (lowered or not, as the events are). For each
@@ -80,13 +82,16 @@ void add_inputs(TimelineRowSet& set, const Schedule& plan);
 /// workers.
 enum class FigureStyle : std::uint8_t { Timeline, Profile };
 
-/// Options of render_svg, render_pdf and render_html.
+/// Options of render_svg, render_pdf and render_html. `height` and `is_beside` are for SVG, PDF and
+/// PNG in the style Timeline.
 struct SvgOptions {
   FigureStyle style = FigureStyle::Timeline;
   std::string title;
   TimeUnit unit;
   /// width in pixels (see pixels_of_mm), at least 150; 0: 720 to 1800, by the number of events
   double width = 0;
+  double height = 0;       ///< height in pixels, to which rows are scaled; 0: by the number of rows
+  bool is_beside = false;  ///< row sets stand side by side, in the order of reading
   std::vector<Placement>
       placements;  ///< of one pipeline; distinguishes directions and chunks; may be empty
   int workers_per_pipeline = 0;  ///< > 0: pipelines are separated by a gap and a name

@@ -40,7 +40,7 @@ class SetWriter {
             const TimeUnit& unit)
       : set_(set), facts_(facts_of(set, options)), unit_(unit), origin_us_(metrics.origin_us) {
     place_.assign(set.events.size(), -1);
-    for (const BlockRow& row : block_rows(set, facts_, metrics)) {
+    for (const BlockRow& row : block_rows(set, facts_, metrics, options)) {
       begin_.push_back(static_cast<int>(blocks_.size()));
       for (const Block& block : row.blocks) {
         place_[block.event - set.events.data()] = static_cast<int>(blocks_.size());
@@ -234,11 +234,8 @@ std::vector<std::string> HtmlWriter::notes() const {
   });
   bool several = false, both_ways = false;
   for (const SetWriter& writer : writers_) {
-    for (const auto& stages : writer.facts().stages) {
-      several = several || stages.size() > 1;
-      both_ways = both_ways || (!stages.empty() && runs_up(options_.placements, stages.back()) &&
-                                !runs_up(options_.placements, stages.front()));
-    }
+    for (const auto& stages : writer.facts().stages) several = several || stages.size() > 1;
+    both_ways = both_ways || writer.facts().both_ways;
   }
   if (both_ways)
     notes.push_back("bar at the top: runs down the workers; at the bottom: runs up");
@@ -260,7 +257,7 @@ std::string HtmlWriter::data() const {
   }
   std::string sets;
   for (std::size_t s = 0; s < sets_.size(); ++s)
-    sets += (s > 0 ? ",\n" : "") + writers_[s].json(kinds_, options_.workers_per_pipeline);
+    sets += (s > 0 ? ",\n" : "") + writers_[s].json(kinds_, group_of(sets_[s], options_));
   return fmt::format(
       "{{\"unit\":{},\"span\":{},\"lanes\":{},\"knowsInputs\":{},\n\"kinds\":{},\"lookOf\":{},\n"
       "\"looks\":{},\n\"notes\":{},\"marks\":{},\n\"sets\":[{}]}}",

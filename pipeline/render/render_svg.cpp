@@ -91,6 +91,7 @@ void SvgWriter::write_blocks(const BlockRow& row) {
   };
   std::map<std::pair<std::string_view, double>, Group> groups;
   for (const Block& b : row.blocks) {
+    if (b.hidden) continue;
     const std::string line =
         fmt::format("M{} {}h{}", n(b.x), n(b.y + b.height / 2), n(std::max(b.width, 0.1)));
     if (tooltips_) {

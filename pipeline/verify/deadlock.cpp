@@ -78,6 +78,15 @@ std::vector<int> cycle_through(const Edges& edges, int from, std::size_t most) {
   return {};
 }
 
+// Names the compute instruction before one that lowering has added. Readers find it in their plan,
+// whose cells are numbered without messages.
+std::string after_compute(const PlanIndex& index, int worker, int at) {
+  if (at >= index.row_end(worker) || is_compute(index.at(at).kind)) return "";
+  for (int p = at - 1; p >= index.row_begin(worker); --p)
+    if (is_compute(index.at(p).kind)) return fmt::format(", after {}", to_string(index.at(p)));
+  return ", before its first compute";
+}
+
 std::string line_of(const Progress& progress, const Edges& edges, int worker, int next) {
   const PlanIndex& index = progress.index();
   const int at = progress.stopped_at(0, worker);
@@ -85,8 +94,9 @@ std::string line_of(const Progress& progress, const Edges& edges, int worker, in
                                  [&](const WaitsFor& e) { return e.to == next; });
   const std::string what =
       at < index.row_end(worker) ? to_string(index.at(at)) : std::string("the end of the row");
-  return fmt::format("\n  worker {} is at step {}: {} waits for {}", worker,
-                     at - index.row_begin(worker), what, to_string(index.at(edge->named)));
+  return fmt::format("\n  worker {} is at step {}: {} waits for {}{}", worker,
+                     at - index.row_begin(worker), what, to_string(index.at(edge->named)),
+                     after_compute(index, worker, at));
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ class Contents {
     const Instr input{.kind = Kind::InputGrad, .stage = s, .micro = micro};
     const Instr weight{.kind = Kind::WeightGrad, .stage = s, .micro = micro};
     const bool neither = index_.find(input) < 0 && index_.find(weight) < 0;
-    if (here && neither) missing({.kind = Kind::Backward, .stage = s, .micro = micro});
+    if (here && neither && !splits_) missing({.kind = Kind::Backward, .stage = s, .micro = micro});
     expect(input, here);
     expect(weight, here);
   }
@@ -162,7 +162,7 @@ class Contents {
         const Instr input{.kind = Kind::InputGrad, .stage = s, .micro = m};
         const Instr weight{.kind = Kind::WeightGrad, .stage = s, .micro = m};
         const int i = index_.find(input), w = index_.find(weight);
-        if (i < 0 && w < 0) {
+        if (i < 0 && w < 0 && !splits_) {
           look({.kind = Kind::Backward, .stage = s, .micro = m}, -1);
         } else {
           look(input, i);
@@ -199,13 +199,21 @@ class Contents {
         more = fmt::format("\n  {} is the only instruction of micro-batch {}",
                            index_.describe(index_.find(most.last_present)), most.micro);
     }
-    fail(Code::Plan, "plan is incomplete: {} is missing:\n  worker {} never runs {}{}",
-         to_string(i), index_.graph().worker(i.stage), to_string(i), more);
+    std::string what = to_string(i), verb = "is";
+    if (const Instr weight{.kind = Kind::WeightGrad, .stage = i.stage, .micro = i.micro};
+        i.kind == Kind::InputGrad && index_.find(weight) < 0) {
+      what += " and " + to_string(weight);
+      verb = "are";
+    }
+    fail(Code::Plan, "plan is incomplete: {} {} missing:\n  worker {} never runs {}{}", what, verb,
+         index_.graph().worker(i.stage), what, more);
   }
 
   const PlanIndex& index_;
   const Schedule& schedule_;
   std::vector<int> home_;  // per micro-batch: its replica
+  // The plan has only backwards in two parts, so that a missing one is named by its parts.
+  const bool splits_ = holds(schedule_, Kind::InputGrad) && !holds(schedule_, Kind::Backward);
 };
 
 class Silent : public Progress::Listener {

@@ -380,6 +380,10 @@ class Arithmetic(Generic[Value]):
         axes = [] if axis is None else _listed((axis,))
         if axis is not None and not axes:
             self.graph.refuse(f"{op}: axis names no axis of {self!r}; leave axis out for all axes")
+        if self.dtype == "bool":
+            self.graph.refuse(f"{op}: {self!r} is not float32; use .cast('float32'). For the accuracy, put "
+                              "hetu.ops.top_k_hits(logits, labels, k=1, name='hits') into a list without minimize(), and "
+                              "call job.evaluate(metrics={'accuracy': 'hits'})")
         return self._one(op, axes=axes, keep=int(keepdims), **attrs)
 
 

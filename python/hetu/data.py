@@ -500,8 +500,8 @@ class Rows(Data):
 class Arrays(Rows):
     """NumPy arrays with a row for each sample: `Arrays(x=images, y=labels, batch_size=32)`. See Rows."""
 
-    def __new__(cls, *given: Any, **_: Any) -> Arrays:
-        rows.check_named("Arrays", given)
+    def __new__(cls, *given: Any, **named: Any) -> Arrays:
+        rows.check_named("Arrays", given, list(named))
         return super().__new__(cls)
 
     def __init__(self, batch_size: int, *, seed: int = 0, shuffle: bool = True, augment: rows.Augment | None = None,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 MOST_STAGES = 4  # of an automatic layout
 NAME = re.compile(r"pipe_([1-9][0-9]{0,5})_([1-9][0-9]{0,5})")
 FORM = re.compile(r"(?:(?P<host>[A-Za-z0-9._-]+):)?(?P<kind>cpu|gpu)(?::(?P<index>[0-9]{1,6}))?")
+DEVICES = {"auto": "auto", "cpu": "cpu", "cuda": "cuda", "gpu": "cuda"}  # values of --device, and what is meant
 LOCAL = "localhost"
 
 
@@ -236,19 +237,25 @@ def choose(choice: str, lists: Mapping[str, Sequence], hosts: Hosts) -> Layout:
         named = NAME.fullmatch(choice)
         if named:
             return lay_out(int(named[1]), int(named[2]), hosts)
-        known = ", ".join(sorted(lists)) or "none"
-        raise DeviceError(f"--devices {choice}: no such list; the file defines {known}; "
+        if choice in DEVICES:
+            raise DeviceError(f"--devices {choice}: this option lays out the workers; did you mean "
+                              f"--device={DEVICES[choice]}?")
+        known = f"device_list.py defines {', '.join(sorted(lists))}; " if lists else ""
+        raise DeviceError(f"--devices {choice}: no such list; {known}"
                           "pipe_<pipelines>_<stages> and rows of workers such as gpu:0/gpu:1 are also accepted")
-    total, reason = sum(workers for _, workers in hosts), "no device list was chosen"
+    total, reason = sum(workers for _, workers in hosts), ""
     if "my_device" in lists:
         wanted = sorted({d.host for row in rows_of_devices("my_device", lists["my_device"]) for d in row})
         if {_same_host(h, hosts) for h in wanted} == {h for h, _ in hosts}:
             return fit("my_device", lists["my_device"], hosts)
-        reason = f"no device list fits {_started(hosts)} (my_device names {', '.join(wanted)})"
+        if {host for host, _ in hosts} != {LOCAL}:  # otherwise the list is the sample that comes with Hetu
+            reason = f" on {_started(hosts)}, because the list my_device of device_list.py names {', '.join(wanted)}"
     stages = max(s for s in range(1, MOST_STAGES + 1) if total % s == 0)
     layout = lay_out(total // stages, stages, hosts)
-    return dataclasses.replace(layout, note="" if total == 1 else f"devices: {reason}; laid out as {layout.describe()} "
-                                                                  "(choose with --devices)")
+    other = f"pipe_{total}_1" if stages > 1 else f"pipe_1_{total}"
+    note = (f"{_many(total, 'worker')}: {_many(layout.pipelines, 'pipeline')} x {_many(stages, 'stage')}{reason} (for "
+            f'another layout: hetu.Executor(devices="{other}"), or --devices {other} of Hetu\'s scripts)')
+    return dataclasses.replace(layout, note="" if total == 1 else note)
 
 
 def _compiled():

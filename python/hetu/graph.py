@@ -25,6 +25,11 @@ BATCH: int = _hetu.BATCH
 PLACEMENTS = ("worker", "server")  # of parameters
 
 
+def shape_text(shape: Sequence[int]) -> str:
+    """Returns a shape for messages, in which B stands for the batch: [B, 3], or [4B, 3] for -4."""
+    return f"[{', '.join('B' if n == BATCH else f'{-n}B' if n < 0 else str(n) for n in shape)}]"
+
+
 class Value(Arithmetic["Value"]):
     """An edge of the graph. `shape` and `dtype` are known when it is created. Errors name the node."""
 
@@ -46,13 +51,17 @@ class Value(Arithmetic["Value"]):
         name."""
         return str(self.graph.builder.producer_of(self.number)[0])
 
+    @name.setter
+    def name(self, name: Any) -> NoReturn:
+        self.graph.refuse("the name of a value can't be changed. Give name= to the operator that computes it. For an output "
+                          f"of a saved model, name it there: job.save(folder, fetches={{{name!r}: value}})")
+
     def __repr__(self) -> str:
-        return f"Value({self.dtype}{self.shape})"
+        return f"Value({self.dtype}{shape_text(self.shape)})"
 
     def __str__(self) -> str:
         name, op = self.graph.builder.producer_of(self.number)
-        shape = ", ".join("B" if n == BATCH else f"{-n}B" if n < 0 else str(n) for n in self.shape)
-        return f"{name}: {self.dtype}[{shape}]" + (f" = {op}" if op not in name else "")
+        return f"{name}: {self.dtype}{shape_text(self.shape)}" + (f" = {op}" if op not in name else "")
 
 
 class GraphBuilder:

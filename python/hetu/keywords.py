@@ -54,7 +54,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     "save_every": ("every",), "save_steps": ("every",), "dataset": ("data",), "x": ("data",), "dataloader": ("data",),
     "outputs": ("fetches",), "filepath": ("folder",), "log_dir": ("folder",), "logdir": ("folder",),
     "num_threads": ("threads",), "gradient_accumulation_steps": ("micro_batches",), "accumulation": ("micro_batches",),
-    "schedule": ("pipeline",),
+    "schedule": ("pipeline",), "method": ("pipeline",),
 }
 # Hints for spellings that no function accepts, by (function, spelling) or by the spelling alone.
 ADVICE: dict[tuple[str, str] | str, str] = {
@@ -94,6 +94,8 @@ ADVICE: dict[tuple[str, str] | str, str] = {
     "drop_last": "training takes whole batches, and job.evaluate takes all rows",
 }
 
+_SIMPLE = (bool, int, float, str, type(None))  # defaults that a message shows
+
 
 def _refuse(called: str, name: str, taken: list[str]) -> NoReturn:
     ours = next((each for each in SPELLINGS.get(name, ()) if each in taken), None)
@@ -114,6 +116,17 @@ def check_options(called: str, named: dict[str, Any], taken: list[str]) -> None:
             _refuse(called, name, taken)
 
 
+def _check_arguments(called: str, function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Throws TypeError, with the line of the user's script, if these are not arguments of the function."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*given, **named)
+    except TypeError as error:
+        taken = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" if isinstance(p.default, _SIMPLE) else
+                 f"{p.name}=…" for p in signature.parameters.values() if p.name != "self"]
+        raise of_script(TypeError(f"{place()}{called}: {error}; it takes ({', '.join(taken)})")) from None
+
+
 def checked(function: Callable[..., Any], called: str) -> Callable[..., Any]:
     """Returns a wrapper of the function that rejects unknown keywords, and suggests the right one. `called` is the
     function's name in messages."""
@@ -130,7 +143,11 @@ def checked(function: Callable[..., Any], called: str) -> Callable[..., Any]:
                 # The user's subclasses inherit the constructor of a private class, but have their own names.
                 own = f"{called.rpartition('.')[0]}.{type(given[0]).__name__}" if "._" in called and given else called
                 _refuse(own, name, taken)
-        return function(*given, **named)
+        try:
+            return function(*given, **named)
+        except TypeError:
+            _check_arguments(called, function, given, named)
+            raise
 
     call.hetu_checked = True  # type: ignore[attr-defined]
     return call

@@ -203,6 +203,8 @@ def as_rate(rate: float | Rate | ReduceOnPlateau) -> Rate:
     if isinstance(rate, Rate):
         return rate
     try:
+        if isinstance(rate, (str, bool)):
+            raise TypeError
         return constant(float(rate))
     except (TypeError, ValueError):
         raise ValueError(f"learning_rate must be a number or one of hetu.lr, got {rate!r}") from None

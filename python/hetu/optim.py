@@ -3,6 +3,7 @@ loss."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -73,6 +74,13 @@ class Optimizer:
             given["beta1"], given["beta2"] = given["betas"]
         settings = {name: given[name] for name in options.table(self.kind)}
         return {**settings, "rate": as_rate(self.learning_rate).settings()}
+
+    def check(self) -> None:
+        """Throws ValueError, with the line of the user's script, if a setting is invalid."""
+        with placed(options.as_keywords):
+            settings = self.settings()
+            options.check("rate", settings.pop("rate"))
+            options.check(self.kind, settings)
 
     def minimize(self, loss: Value) -> Train:
         """Adds the gradients of `loss`, a scalar. Call it once per graph, at its end."""
@@ -231,5 +239,19 @@ def named(kind: str, rate: float | Rate | ReduceOnPlateau, **settings: Any) -> O
     return made(rate, **own, **{name: value for name, value in settings.items() if value is not None})
 
 
+def _check_made(kind: type[Optimizer]) -> None:
+    """Makes the constructor of a class check the settings, so that the error has the line that gives them."""
+    made = kind.__init__
+
+    @functools.wraps(made)
+    def init(self: Optimizer, *given: Any, **named: Any) -> None:
+        made(self, *given, **named)
+        self.check()
+
+    kind.__init__ = init  # type: ignore[method-assign]
+
+
+for _kind in (SGD, Momentum, AdaGrad, Adam, AdamW, LAMB, BertAdam, KFAC):
+    _check_made(_kind)
 keywords.check_module(__name__)
 globals()["__getattr__"] = missing_from(__name__)  # assigned, not defined: otherwise mypy would accept any name

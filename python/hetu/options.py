@@ -144,7 +144,8 @@ def _default(field: Field) -> Any:
 _FLAG = re.compile(r"(?<![\w-])--?[a-z][a-z0-9-]*(?![\w-])")
 _UNKNOWN = re.compile(r"unknown option (--\S+?)(?:; did you mean .*)?; --help lists them", re.S)
 # Flags of the scripts for arguments of Executor and its run() that are in no table. AD-PSGD is a method of averaging.
-_ARGUMENTS = {"--pipeline": "pipeline", "--devices": "devices", "--costs": "costs", "--compare-single": "compare_single",
+_ARGUMENTS = {"--pipeline": "pipeline", "--method": "pipeline",
+              "--devices": "devices", "--costs": "costs", "--compare-single": "compare_single",
               "--preduce": "averaging", "--adpsgd": "averaging", "--checkpoint": "checkpoint", "--resume": "resume",
               "--trace": "trace"}
 

@@ -53,14 +53,19 @@ def is_whole(given: Any, least: int) -> bool:
 
 def of_script(error: E) -> E:
     """Marks an error that names the script's line. If it is not caught, its traceback ends at that line, and not in this
-    package."""
+    package. An error of this package that is being handled is not shown beside it."""
     error.hetu_place = True  # type: ignore[attr-defined]
+    handled = sys.exc_info()[2]  # begins with the frame that caught it
+    if handled is not None and _is_ours(handled.tb_frame):
+        error.__suppress_context__ = True
     return error
 
 
 def _in_script(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if getattr(error, "hetu_place", False) and not sys.flags.dev_mode:  # python3 -X dev shows the whole traceback
         error = error.with_traceback(_outside(trace))
+        if isinstance(error, AttributeError):
+            error.name = None  # otherwise Python adds a suggestion of its own to ours
     _hook(kind, error, error.__traceback__)
 
 

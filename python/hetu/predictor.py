@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu, keywords
 from hetu.arrays import converted
-from hetu.graph import Value, check_values, current
+from hetu.graph import Value, check_values, current, shape_text
 from hetu.place import path_of, placed
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Predictor:
             current().refuse(f"predictor: {error}")
 
     def __repr__(self) -> str:
-        sides = (", ".join(f"{name} {dtype}{shape}" for name, (dtype, shape) in side.items())
+        sides = (", ".join(f"{name} {dtype}{shape_text(shape)}" for name, (dtype, shape) in side.items())
                  for side in (self.fields, self.outputs))
         return f"Predictor({' -> '.join(sides)})"
 
@@ -94,15 +94,19 @@ def load(folder: str, rows: int = 0, threads: int = 0, device: str = "cpu") -> P
     return Predictor(folder, rows, threads, device)
 
 
-def save(folder: str, values: Sequence[Value], checkpoint: str, rows: int = 32) -> None:
+def save(folder: str, values: Sequence[Value] | Mapping[str, Value], checkpoint: str, rows: int = 32) -> None:
     """Saves the model that computes these values of the current script, with the weights of the newest checkpoint in the
     folder `checkpoint`. hetu.load reads the result.
 
+    values: a list, whose values the model returns under their names in the graph, or a dict that names them: name -> value.
     It replaces the model in `folder`, whatever its step. A kill at any moment leaves either the old or the new model.
     Throws ValueError for a folder with checkpoints of a training. To save the model of a job, use job.save.
     rows: samples that the model computes at once.
     """
-    save_together(folder, finished(values), checkpoint, rows)
+    outputs: list[str] = []
+    if isinstance(values, Mapping):
+        outputs, values = output_names("save: values", values), list(values.values())
+    save_together(folder, finished(values), checkpoint, rows, outputs=outputs)
 
 
 def finished(values: Sequence[Value]) -> tuple[Any, list[str]]:
@@ -120,10 +124,18 @@ def finished(values: Sequence[Value]) -> tuple[Any, list[str]]:
 
 
 def save_together(folder: str, model: tuple[Any, list[str]], checkpoint: str, rows: int,
-                  variants: Mapping[str, tuple[Any, list[str]]] | None = None) -> None:
-    """Saves a finished graph as one model, together with further graphs of the same weights (`variants`, by name)."""
+                  variants: Mapping[str, tuple[Any, list[str]]] | None = None, outputs: Sequence[str] = ()) -> None:
+    """Saves a finished graph as one model, together with further graphs of the same weights (`variants`, by name).
+    `outputs` names its values; by default they have the names of the graph."""
     with placed(lambda text: f"save: {text}"):
-        _hetu.save_model(path_of(folder), *model, rows, path_of(checkpoint), dict(variants or {}))
+        _hetu.save_model(path_of(folder), *model, rows, path_of(checkpoint), dict(variants or {}), list(outputs))
+
+
+def output_names(what: str, values: Mapping[str, Any]) -> list[str]:
+    """Returns the keys of a dict that names the outputs of a model. Throws ValueError unless they are text."""
+    if wrong := [name for name in values if not isinstance(name, str) or not name]:
+        current().refuse(f"{what}: a dict names the outputs, such as {{'logits': logits}}; {wrong[0]!r} is not a name")
+    return list(values)
 
 
 __all__ = ["Predictor", "load", "save"]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hetu import _hetu, files
+from hetu import _hetu, files, keywords
 from hetu.arrays import converted, meant_as_rows
-from hetu.place import check_takes, is_whole, path_of, refuse
+from hetu.place import check_takes, is_whole, of_script, path_of, place, refuse
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -68,10 +68,15 @@ def checksum(fields: Mapping[str, Any]) -> list[Any]:
     return [[name, _hetu.crc32c(array.tobytes())] for name, array in arrays.items() if array.dtype.kind != "O"]
 
 
-def check_named(called: str, given: Sequence[Any]) -> None:
-    """Throws ValueError for arrays without a name. Only batch_size may be given by position."""
+def check_named(called: str, given: Sequence[Any], named: Sequence[str]) -> None:
+    """Throws ValueError for arrays without a name, and TypeError without batch_size. Only batch_size may be given by
+    position."""
     if len(given) > 1 or any(not isinstance(value, (int, float)) and hasattr(value, "__len__") for value in given):
         refuse(f"{called}: name each array that the model reads: x=…, y=…; got {len(given)} without a name")
+    if named and not given and "batch_size" not in named:  # copy() gives neither
+        meant = next((name for name in named if "batch_size" in keywords.SPELLINGS.get(name, ())), "")
+        raise of_script(TypeError(f"{place()}{called}: batch_size is missing" + (f"; use it instead of {meant}" if meant else
+                                                                                 "; give batch_size=32, for example")))
 
 
 class InMemory:
@@ -266,6 +271,8 @@ def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> d
             importlib.import_module("pyarrow.ipc")
             reader = importlib.import_module("pyarrow")
     except ImportError:
+        if not os.path.exists(path):
+            refuse(f"{called}: there is no such file")
         raise NotImplementedError(f"{called}: {ending[1:]} files are read by pyarrow, which is not installed: "
                                   "pip install pyarrow") from None
     try:

@@ -48,7 +48,12 @@ def methods() -> list[dict[str, Any]]:
 @placed(_words)
 def from_rows(rows: Rows, **options: Any) -> Schedule:
     """Returns a plan from action strings such as 2F0, 2B0, 2I0, 2W0: a row per worker, in order of execution."""
-    return _hetu.plan_from_text(_csv(rows), "rows", options)
+    return rows_named(rows, "rows", **options)
+
+
+def rows_named(rows: Rows, name: str, **options: Any) -> Schedule:
+    """Returns a plan from action strings, which reports, traces and errors call `name`."""
+    return _hetu.plan_from_text(_csv(rows), name, options)
 
 
 def _csv(rows: Rows) -> str:
@@ -61,13 +66,22 @@ def generate(method: str | Callable[..., Rows | Schedule], **options: Any) -> Sc
     return _by_function(method, options) if callable(method) else _hetu.plan(method, options)
 
 
-def _by_function(function: Callable[..., Rows | Schedule], options: dict[str, Any]) -> Schedule:
-    """Returns the plan of a user's function."""
-    for name in ("stages", "micro_batches"):
-        if name not in options:
-            raise ValueError(f"a plan from a function needs {name}=")
+def _by_function(function: Callable[..., Rows | Schedule], options: dict[str, Any], name: str = "") -> Schedule:
+    """Returns the plan of a user's function, which reports call `name` or, without one, by the function's own name."""
+    for size in ("stages", "micro_batches"):
+        if size not in options:
+            raise ValueError(f"a plan from a function needs {size}=")
     made = _called(function, options["stages"], options["micro_batches"])
-    return made if isinstance(made, _hetu.Schedule) else from_rows(made, **options)
+    return made if isinstance(made, _hetu.Schedule) else rows_named(made, name or name_of(function), **options)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Returns the name of a user's function as `hetu simulate` takes it: module:function. A script counts as a module."""
+    module = getattr(function, "__module__", None) or ""
+    if module == "__main__":
+        script = getattr(sys.modules["__main__"], "__file__", None)
+        module = os.path.splitext(os.path.basename(script))[0] if script else module
+    return f"{module}:{getattr(function, '__qualname__', type(function).__name__)}"
 
 
 def _called(function: Callable[..., Rows | Schedule], stages: int, micro_batches: int) -> Rows | Schedule:
@@ -94,8 +108,9 @@ def named(pipeline: str | os.PathLike[str] | Callable[..., Rows | Schedule], **o
     except for a file."""
     if isinstance(pipeline, os.PathLike) or (isinstance(pipeline, str) and is_file(pipeline)):
         return read(pipeline, **options)
-    function = function_named(pipeline) if isinstance(pipeline, str) and is_function(pipeline) else pipeline
-    return generate(function, **options)
+    if isinstance(pipeline, str) and is_function(pipeline):
+        return _by_function(function_named(pipeline), options, pipeline)
+    return generate(pipeline, **options)
 
 
 @placed(_words)

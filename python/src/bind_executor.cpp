@@ -299,11 +299,11 @@ void bind_state(JobClass& job) {
       .def("save", &save, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "save_model",
-          [](Job& j, const std::string& folder, const std::vector<std::string>& fetches) {
-            save_model(j, folder, fetches);
-          },
+          [](Job& j, const std::string& folder, const std::vector<std::string>& fetches,
+             const std::vector<std::string>& outputs) { save_model(j, folder, fetches, outputs); },
           nb::call_guard<nb::gil_scoped_release>(),
-          "Saves the graph that predicts these fetches, and its weights. Every worker calls it.")
+          "Saves the graph that predicts these fetches, and its weights. `outputs`: their names in "
+          "the model; empty: the same. Every worker calls it.")
       .def("load", &load, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "set_rate_factor", [](Job& j, double factor) { j.set_rate_factor(factor); },

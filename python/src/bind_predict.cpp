@@ -124,14 +124,16 @@ void bind_predict(nb::module_& m) {
       "save_model",
       [](const std::string& folder, const Graph& graph, const std::vector<std::string>& names,
          std::int64_t rows, const std::string& checkpoint,
-         const std::map<std::string, std::pair<Graph, std::vector<std::string>>>& variants) {
+         const std::map<std::string, std::pair<Graph, std::vector<std::string>>>& variants,
+         const std::vector<std::string>& outputs) {
         std::map<std::string, Graph> models;
         for (const auto& [name, variant] : variants)
           models.emplace(name, model_of(variant.first, variant.second));
-        save_model(folder, model_of(graph, names), rows, checkpoint, models);
+        save_model(folder, model_of(graph, names, outputs), rows, checkpoint, models);
       },
       nb::call_guard<nb::gil_scoped_release>(),
-      "Saves a model with the weights of a checkpoint. `variants`: name -> (graph, names).");
+      "Saves a model with the weights of a checkpoint. `variants`: name -> (graph, names). "
+      "`outputs`: names of the outputs in the model; empty: `names`.");
 }
 
 }  // namespace hetu

@@ -61,8 +61,11 @@ void bind_weights(nb::module_& m) {
         return gathered([&] { return gradients_of(job, names); });
       },
       "Returns gradient sums of the last step by name, of all workers. Every worker calls it.");
-  m.def("gradient_norms", &gradient_norms_of, nb::call_guard<nb::gil_scoped_release>(),
-        "Returns the norms of the gradient sums by name. Every worker calls it.");
+  m.def(
+      "gradient_norms",
+      [](const Job& job) -> std::map<std::string, double> { return gradient_norms_of(job); },
+      nb::call_guard<nb::gil_scoped_release>(),
+      "Returns the norms of the gradient sums by name. Every worker calls it.");
   m.def(
       "set_weights",
       [](Job& job, const Given& given) {

@@ -16,8 +16,16 @@ TEST(ChooseCommand, RanksUnderALimit) {
   const Outcome o = hetu("choose --stages 4 --micro-batches 8 --memory-limit 2.5 --top 3");
   ASSERT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("\n   1  v-min M=8 "));
-  EXPECT_THAT(o.out, HasSubstr("refused, for these reasons:\n"));
-  EXPECT_THAT(o.out, HasSubstr("plan needs more activations than the limit of 2.5"));
+  EXPECT_THAT(o.out, HasSubstr(" refused:\n"));
+  EXPECT_THAT(o.out,
+              HasSubstr("  plan needs more activations than the limit of 2.5 micro-batches:\n"
+                        "    gpipe M=8, gpipe M=8 +recompute, 1f1b M=8, "));
+  EXPECT_THAT(o.out, HasSubstr("peak: most micro-batches of a worker"));
+  const Outcome table =
+      hetu("choose --stages 4 --micro-batches 8 --memory-limit 2.5 -o table.csv && cat table.csv");
+  ASSERT_EQ(table.status, 0) << table.err;
+  EXPECT_THAT(table.out,
+              AllOf(HasSubstr("\n1,v-min,8,"), HasSubstr("\n,gpipe,8,1,1,direct,true,")));
   const Outcome two =
       hetu("choose --stages 4 --methods gpipe,1f1b --micro-batches 4,8 --format json");
   ASSERT_EQ(two.status, 0) << two.err;
@@ -103,6 +111,14 @@ TEST(ChooseCommand, SearchesTheLargestSizes) {
     EXPECT_EQ(c["pipelines"].get<std::int64_t>() * c["micro_batch_size"].get<std::int64_t>() *
                   c["micro_batches"].get<std::int64_t>(),
               268435456);
+}
+
+TEST(ChooseCommand, WritesATableOfGrids) {
+  const Outcome o = hetu("choose --workers 4 --global-batch 8 --methods chimera --format csv");
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, StartsWith("rank,method,pipelines,stages,"));
+  EXPECT_THAT(o.out, HasSubstr("\n1,chimera,"));
+  EXPECT_THAT(o.out, HasSubstr("\n,,,,,,,,,,,,,"));
 }
 
 TEST(ChooseCommand, SaysWhichCostsASearchRestsOn) {

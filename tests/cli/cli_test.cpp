@@ -202,8 +202,8 @@ TEST(Cli, PrintsTheDeadlockOfUnbufferedSendsAndExitsWithOne) {
   EXPECT_EQ(o.out, "");
   EXPECT_EQ(o.err,
             "schedule deadlocks with 0 send slot(s) per channel:\n"
-            "  worker 0 is at step 3: 0SEND_F1 waits for 1RECV_F1\n"
-            "  worker 1 is at step 3: 1SEND_B0 waits for 0RECV_B0\n");
+            "  worker 0 is at step 3: 0SEND_F1 waits for 1RECV_F1, after 0F1\n"
+            "  worker 1 is at step 3: 1SEND_B0 waits for 0RECV_B0, after 1B0\n");
   EXPECT_EQ(hetu("verify 1f1b --stages 2 --micro-batches 4 --send-slots 1").status, 0);
   EXPECT_EQ(hetu("verify gpipe --stages 2 --micro-batches 4 --send-slots 0").status, 0);
 }
@@ -219,6 +219,37 @@ TEST(Cli, HelpNamesEveryOptionAndMethod) {
   EXPECT_EQ(hetu("").status, 2);
 }
 
+// A file that lacks a whole micro-batch is a valid plan of fewer, so the verdict says what it has
+// counted.
+TEST(Cli, VerdictSaysWhatIsCountedAndHowGradientsAreAdded) {
+  file("two.csv", "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+  const std::string counted = "2 micro-batches (counted in the file; --micro-batches M checks";
+  EXPECT_THAT(hetu("verify two.csv").out, HasSubstr(counted));
+  EXPECT_THAT(hetu("verify two.csv --micro-batches 2").out, Not(HasSubstr("counted")));
+  EXPECT_EQ(hetu("verify two.csv --micro-batches 3").status, 1);
+  EXPECT_THAT(hetu("verify two.csv").out,
+              HasSubstr("; gradients added in the order of micro-batches (with --sums tree: 1 term "
+                        "per stage)\n"));
+  EXPECT_THAT(hetu("verify gpipe --stages 2 --micro-batches 2").out, Not(HasSubstr("counted")));
+  file("turned.csv", "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n");
+  EXPECT_THAT(hetu("verify turned.csv").out,
+              HasSubstr("; gradients of stage 0 added in another order than that of micro-batches, "
+                        "which changes last bits"));
+}
+
+TEST(Cli, NamesTheUnitsOfAMemoryLimit) {
+  const Outcome o = hetu("verify 1f1b --stages 2 --micro-batches 4 --memory-limit 8GB");
+  EXPECT_EQ(o.status, 2);
+  EXPECT_THAT(o.err, HasSubstr("bytes with KiB, MiB or GiB, such as 16GiB; got '8GB'"));
+}
+
+TEST(Cli, ShowsTheCutOfBlocks) {
+  file("cut.json", R"({"stages": [{}, {}], "blocks": [{}, {}, {}, {}, {}]})");
+  const std::string run = "simulate zb-v --stages 2 --micro-batches 4 --costs cut.json ";
+  EXPECT_THAT(hetu(run).out, HasSubstr("blocks per stage (--partition): 2,1,1,1\n"));
+  EXPECT_THAT(hetu(run + "--partition 1,1,1,2").out, Not(HasSubstr("blocks per stage")));
+}
+
 TEST(Cli, WrongPlansExitWithOneAndNameTheirWorkers) {
   struct Case {
     const char* text;
@@ -229,6 +260,9 @@ TEST(Cli, WrongPlansExitWithOneAndNameTheirWorkers) {
         {"0F0\n1F0,1B0\n", "worker 0 never runs 0B0"},
         {"0F0,0B0,0B0\n1F0,1B0\n", "0B0 occurs twice"},
         {"0F0,1B0\n1F0,0B0\n", "is misplaced"},
+        {"0F0,1F1,0B0,0B1\n1F0,1B0,1F1,1B1\n",
+         "1F1 is misplaced:\n  worker 0 at step 1: 1F1, but "
+         "stage 1 is on worker 1"},
         {"0F0,0F1,0B0,0UPDATE,0B1,0UPDATE\n1F0,1B0,1F1,1B1,1UPDATE\n", "weight versions"}}) {
     file("wrong.csv", c.text);
     for (const char* command : {"schedule", "verify", "simulate"}) {
@@ -269,7 +303,7 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"bogus", "unknown 'bogus'; known: schedule, verify"},
            {"simulat", "unknown 'simulat'; did you mean 'simulate'? known: schedule, verify"},
            {"verify", "no METHOD or FILE given"},
-           {"verify foo", "unknown method 'foo'; known here: gpipe, 1f1b, "},
+           {"verify foo", "unknown method 'foo'; the methods, with other names in brackets: gpipe"},
            {"verify 1f1b gpipe", "remove 'gpipe'"},
            {"verify 1f1b", "1f1b needs --stages P"},
            {"verify 1f1b --stages 4", "1f1b needs --micro-batches M"},

@@ -35,6 +35,34 @@ TEST(CompareCommand, ReadsTheTraceOfARehearsal) {
   EXPECT_THAT(read_text(folder() / "out.json"), HasSubstr("\"first_behind\": "));
 }
 
+// A run is set against a prediction from other costs, here twice as slow, cut from their blocks.
+TEST(CompareCommand, PredictsFromOtherCosts) {
+  const std::string run = "rehearse gpipe --stages 2 --micro-batches 4 --time-unit 4ms --repeat 2 ";
+  ASSERT_EQ(hetu(run + "--trace run.json").status, 0);
+  const auto predicted = [](const std::string& options) {
+    const Outcome o = hetu("compare run.json --format json " + options);
+    EXPECT_EQ(o.status, 0) << o.err;
+    const auto json = nlohmann::json::parse(o.out);
+    EXPECT_EQ(json["unplanned_events"], 0);
+    return json["runs"][0]["step_time"]["predicted"].get<double>();
+  };
+  EXPECT_NEAR(predicted(""), 4 * 15, 1e-6);
+  file("slow.json", R"({"stages": [{"forward": 8, "input_grad": 8, "weight_grad": 8}]})");
+  EXPECT_NEAR(predicted("--costs slow.json"), 8 * 15, 1e-6);
+  file("blocks.json", R"({"stages": [{}], "blocks": [
+    {"forward": 8, "input_grad": 8, "weight_grad": 8},
+    {"forward": 0, "input_grad": 0, "weight_grad": 0},
+    {"forward": 8, "input_grad": 8, "weight_grad": 8}]})");
+  EXPECT_NEAR(predicted("--costs blocks.json --partition 1,2"), 8 * 15, 1e-6);
+  EXPECT_NEAR(predicted("--costs blocks.json --partition 2,1"), 8 * 15, 1e-6);
+  EXPECT_THAT(hetu("compare run.json --costs slow.json").out,
+              HasSubstr("; ms\npredicted from slow.json, a forecast\n\n"));
+  file("three.json", R"({"stages": [{}, {}, {}]})");
+  EXPECT_THAT(hetu("compare run.json --costs three.json").err,
+              HasSubstr("costs of 3 stages do not fit a plan of 2 model stages"));
+  EXPECT_THAT(hetu("compare run.json --partition 1,2").err, HasSubstr("needs --costs FILE"));
+}
+
 TEST(CompareCommand, RehearsalsAreDrawnBesideTheirPlan) {
   const std::string run = "rehearse zb-v --stages 2 --micro-batches 4 --time-unit 2ms --repeat 2 ";
   const Outcome grid = hetu(run + "--format grid");

@@ -31,7 +31,7 @@ TEST(OutputFormat, IsWhatTheSuffixSays) {
        ".csv"},
       {"verify" + plan, {".txt", ""}, ".json"},
       {"choose --stages 2 --methods gpipe", {".json", ".txt", ""}, ".svg"},
-      {"choose --workers 2 --global-batch 4", {".json", ".txt", ""}, ".csv"},
+      {"choose --workers 2 --global-batch 4", {".json", ".txt", ""}, ".svg"},
       {"timeline trace.json", {".svg", ".html", ".txt", ""}, ".json"}};
   for (const auto& [command, suffixes, unknown] : commands) {
     for (const std::string& suffix : suffixes) {

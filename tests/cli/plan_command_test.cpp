@@ -39,7 +39,7 @@ TEST(PlanCommand, ChoosesProvesAndWritesFlags) {
   file("profile.json", profile());
   const Outcome o = hetu("plan --costs profile.json --workers 4 --global-batch 16 -o plan.yml");
   ASSERT_EQ(o.status, 0) << o.err;
-  EXPECT_THAT(o.out, AllOf(StartsWith("plan: "), HasSubstr("proved: none of the "),
+  EXPECT_THAT(o.out, AllOf(StartsWith("plan: "), HasSubstr("proved for these costs: none of the "),
                            HasSubstr("other configurations, the best one of each method:\n")));
   const std::string flags = read_text(folder() / "plan.yml");
   EXPECT_THAT(flags, AllOf(HasSubstr("\ndevices: pipe_"), HasSubstr("\npipeline: "),
@@ -214,7 +214,7 @@ TEST(PlanCommand, SaysWhatIsMissingOrWrong) {
   refused("plan --costs limits.json --speed 1,1,1 --global-batch 4", "memory limits of 2 workers");
   const Outcome scaled = hetu("plan --costs costs.json --workers 2 --global-batch 4");
   EXPECT_EQ(scaled.status, 0) << scaled.err;
-  EXPECT_THAT(scaled.out, AllOf(HasSubstr("note: costs are for micro-batches of 1"),
+  EXPECT_THAT(scaled.out, AllOf(HasSubstr("note: the costs don't state their micro-batch size"),
                                 HasSubstr("note: messages and sums of gradients take no time")));
 }
 

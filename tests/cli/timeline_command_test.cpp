@@ -32,8 +32,18 @@ TEST_F(TimelineCommand, DrawsOneOrSeveralTraces) {
   ASSERT_EQ(hetu("timeline plan.json b.json -o two.svg --title 'Both <'").status, 0);
   const std::string two = read_text(folder() / "two.svg");
   EXPECT_THAT(two, HasSubstr(">Both &lt;</text>"));
-  EXPECT_THAT(two, HasSubstr(">plan.json, predicted</text>"));
-  EXPECT_THAT(two, HasSubstr(">b.json, predicted</text>"));
+  EXPECT_THAT(two, HasSubstr(">1f1b, predicted</text>"));
+  EXPECT_THAT(two, HasSubstr(">gpipe, predicted</text>"));
+  ASSERT_EQ(
+      hetu("timeline plan.json b.json --titles '1F1B,GPipe (ours)' --height 90 --beside -o t.svg")
+          .status,
+      0);
+  const std::string titled = read_text(folder() / "t.svg");
+  EXPECT_THAT(titled, HasSubstr(">1F1B</text>"));
+  EXPECT_THAT(titled, HasSubstr(">GPipe (ours)</text>"));
+  EXPECT_THAT(titled, HasSubstr("height=\"340."));
+  ASSERT_EQ(hetu("timeline plan.json plan.json -o same.svg").status, 0);
+  EXPECT_THAT(read_text(folder() / "same.svg"), HasSubstr(">1f1b (plan.json), predicted</text>"));
 }
 
 TEST_F(TimelineCommand, DrawsWhoMetWhomOfAGroupLog) {
@@ -71,8 +81,8 @@ TEST_F(TimelineCommand, DrawsTwoTracesOnOneHtmlPage) {
   const Outcome o = hetu("timeline plan.json b.json -o two.html");
   ASSERT_EQ(o.status, 0) << o.err;
   const std::string two = read_text(folder() / "two.html");
-  EXPECT_THAT(two, HasSubstr("\"title\":\"plan.json, predicted\""));
-  EXPECT_THAT(two, HasSubstr("\"title\":\"b.json, predicted\""));
+  EXPECT_THAT(two, HasSubstr("\"title\":\"1f1b, predicted\""));
+  EXPECT_THAT(two, HasSubstr("\"title\":\"gpipe, predicted\""));
   EXPECT_THAT(two, HasSubstr("\"knowsInputs\":true"));
 }
 
@@ -113,6 +123,9 @@ TEST_F(TimelineCommand, RefusesInOneLine) {
                    R"("args":{"kind":"F","stage":0,"micro":0,"part":0,"step":0}}]})");
   for (const auto& [arguments, words] : std::vector<std::pair<std::string, std::string>>{
            {"", "no TRACE"},
+           {"plan.json --titles a,b -o x.svg", "--titles: 2 titles for 1 traces"},
+           {"plan.json --height 90", "--height and --beside are for --format svg"},
+           {"plan.json --height 5 -o x.svg", "expected 20 to 2000 mm"},
            {"missing.json -o x.svg", "missing.json: cannot be opened"},
            {"torn.json -o x.svg", "torn.json: not a Hetu trace"},
            {"empty.json -o x.svg", "no events"},

@@ -22,7 +22,8 @@ MADE = ("build", "runs", "build-")  # written by builds and runs
 ELSEWHERE = {
     "a file that the reader makes": {"cmake/config.cmake", "config.cmake", "pipeline/generate/two_by_two.cpp", "mine.py",
                                    "plan.py", "use.py", "eager.py", "sweep.py", "plain.py", "pipelined.py",
-                                   "cluster.yml", "three.yml", "plan.yml", "PLAN.yml", "SCRIPT.py", "measure.py"},
+                                   "whole.py", "real.py", "costs.py", "cluster.yml", "three.yml", "plan.yml", "PLAN.yml",
+                                   "SCRIPT.py", "measure.py"},
     "a file that hetu plan --export makes": {"deepspeed_stages.py", "devices.txt", "megatron.sh", "plan/megatron.sh",
                                              "torchtitan.sh", "torchtitan_stages.py"},
     "of another system": {

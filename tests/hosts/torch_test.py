@@ -47,7 +47,7 @@ class Torchrun(unittest.TestCase):
         said = [agent.communicate(timeout=MOST_S) for agent in agents]
         self.assertEqual([agent.returncode for agent in agents], [0, 0], said)
         for out, err in said:
-            for text, count in zip(CASES.values(), (1, 13, 3), strict=True):  # the counts of torch_bad.py
+            for text, count in zip(CASES.values(), (1, 14, 3), strict=True):  # the counts of torch_bad.py
                 self.assertEqual(out.count(text), count, out + err)
 
 

@@ -15,7 +15,7 @@ from hetu.job.fetches import check_length, read
 from hetu.job.hooks import Hooks
 from hetu.job.member import Member, OneMember
 from hetu.job.planning import text_of
-from hetu.job.setup import KEYWORDS, Arguments, JobSetup
+from hetu.job.setup import KEYWORDS, OWN_KEYWORDS, Arguments, JobSetup
 from hetu.job.step import Step, Steps
 from hetu.job.table_counters import TableCounters
 from hetu.job.thread_workers import ThreadMembers
@@ -79,7 +79,7 @@ class Executor:
         compare_single: bool = False,
         **options: Any,
     ) -> None:
-        keywords.check_options("hetu.Executor", options, [field.name for field in KEYWORDS])
+        keywords.check_options("hetu.Executor", options, [*OWN_KEYWORDS, *(field.name for field in KEYWORDS)])
         arguments = Arguments(devices, pipeline, micro_batches, replicas, costs, first_blocks, averaging, stragglers,
                               compare_single, options)
         self.fetches = read(fetches)
@@ -260,11 +260,12 @@ class Executor:
         for one value, else a dict from name to array. Only the fields that the values need are read.
 
         data: an object of hetu.data, or arrays by field; the training data by default.
-        run: a list of the Executor. Default: the list called "predict", or the only list with such values that does not
-        train.
+        run: a list of the Executor. Default: a list that has all of `fetches`. Without `fetches`, the list called
+        "predict", or the only list with such values that does not train.
         fetches: some of the list's values.
         """
-        return self._members.call(lambda member: member.prediction.predict(data, run, fetches))
+        with placed():
+            return self._members.call(lambda member: member.prediction.predict(data, run, fetches))
 
     def evaluate(
         self, data: Rows | None = None, run: str | None = None, metrics: Mapping[str, Metric] | None = None
@@ -281,17 +282,21 @@ class Executor:
         run: a list of the Executor. Default: the list called "evaluate" or "validate", or the only list that does not
         train.
         """
-        return self._members.call(lambda member: member.prediction.evaluate(data, run, metrics))
+        with placed():
+            return self._members.call(lambda member: member.prediction.evaluate(data, run, metrics))
 
-    def save(self, folder: str, run: str | None = None, fetches: Sequence[Value | str] | None = None) -> None:
+    def save(self, folder: str, run: str | None = None,
+             fetches: Sequence[Value | str] | Mapping[str, Value | str] | None = None) -> None:
         """Saves a model for prediction, the graph of these values and its weights, to a folder for hetu.load. A single
         process can run it without the script.
 
-        The arguments select the same values as in predict(). Collective: every worker calls it and must have access to the
-        folder. The model in the folder is replaced, whatever its step: a kill at any moment leaves either the old or the
-        new model. Throws ValueError for a folder with checkpoints of a training.
+        The arguments select the same values as in predict(). The model returns each value under its name in the graph, or
+        under the name that a dict gives it: fetches={"logits": logits}. Collective: every worker calls it and must have
+        access to the folder. The model in the folder is replaced, whatever its step: a kill at any moment leaves either the
+        old or the new model. Throws ValueError for a folder with checkpoints of a training.
         """
-        self._members.call(lambda member: member.prediction.save(folder, run, fetches))
+        with placed():
+            self._members.call(lambda member: member.prediction.save(folder, run, fetches))
 
     # ---- weights ----
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hetu.arithmetic import kind_of
 from hetu.data import Batches, Data
@@ -14,6 +14,7 @@ from hetu.job.row_comparison import RowComparison
 from hetu.job.step import Reported, Step, step_of
 from hetu.job.worker import Worker
 from hetu.place import check_takes, path_of
+from hetu.predictor import output_names
 from hetu.process import stop, watch
 from hetu.rows import as_array
 
@@ -58,7 +59,9 @@ class Prediction:
             if callable(metric):
                 check_takes(f"evaluate: metric '{name}'", metric, *arrays)
             for part in () if callable(metric) else (metric,) if isinstance(metric, str) else metric:
-                self._known(f"evaluate: metric '{name}'", part, scalars)
+                if not self._find(part, scalars):
+                    current().refuse(f"evaluate: metric '{name}' is made of {part!r}, which is not a scalar of the list "
+                                     f"'{run}'; its scalars are {', '.join(scalars) or 'none'}. Add the value to that list")
         steps = list(self.forward(run, wanted, self._data_of(data), None, stops=True))
         per_sample = [self._arrays([name], steps)[name] for name in arrays]
         found = {name: self._over(name, counts.get(name), steps) for name in scalars if name in steps[0].scalars}
@@ -75,21 +78,56 @@ class Prediction:
                 found[name] = _quotient(_sum(above, steps), _sum(below, steps) if below else sum(s.samples for s in steps))
         return found
 
-    def save(self, folder: str, run: str | None, fetches: Sequence[Value | str] | None) -> None:
+    def save(self, folder: str, run: str | None,
+             fetches: Sequence[Value | str] | Mapping[str, Value | str] | None) -> None:
         """Implements Executor.save()."""
+        outputs: list[str] = []
+        if isinstance(fetches, Mapping):
+            outputs, fetches = output_names("save: fetches", fetches), list(fetches.values())
         _, names = self._predicted("save", run, fetches)
-        self.worker.job.save_model(path_of(folder), names)
+        self.worker.job.save_model(path_of(folder), names, outputs)
 
     def _predicted(self, what: str, run: str | None, fetches: Sequence[Value | str] | None) -> tuple[str, list[str]]:
         """Returns the run for predictions, and the names of its selected values with a batch axis."""
-        candidates = [name for name, names in self.fetches.names.items() if self.fetches.per_sample.intersection(names)]
-        run = self._run_of(what, run, ("predict",), candidates)
-        names = [name for name in self.fetches.names[run] if name in self.fetches.per_sample]
-        if fetches is not None:
-            names = [self._known(f"{what}: run '{run}'", value, names) for value in fetches]
-        if not names:
-            current().refuse(f"{what}: run '{run}' has no value with a batch axis")
-        return run, names
+        lists = {name: [value for value in names if value in self.fetches.per_sample]
+                 for name, names in self.fetches.names.items() if not self.fetches.trains[name]}
+        if fetches is None:
+            run = self._run_of(what, run, ("predict",), [name for name, names in lists.items() if names])
+            if not lists[run]:
+                current().refuse(f"{what}: run '{run}' has no value with a batch axis")
+            return run, lists[run]
+        if isinstance(fetches, (Value, str)) or not fetches:
+            current().refuse(f"{what}: fetches must be a list of values, such as [logits], got {fetches!r}")
+        fitting = [name for name, names in lists.items() if all(self._find(value, names) for value in fetches)]
+        if run is None and fitting:
+            run = "predict" if "predict" in fitting else fitting[0]
+        if run not in fitting:
+            self._refuse_fetches(what, run, fetches, lists)
+        return run, [self._find(value, lists[run]) for value in fetches]
+
+    def _refuse_fetches(self, what: str, run: str | None, fetches: Sequence[Value | str], lists: dict[str, list[str]]
+                        ) -> NoReturn:
+        """Throws ValueError for values that `run` (None: no single list) doesn't report per sample."""
+        if run is not None:
+            self._run_of(what, run, (), [])
+        for value in fetches:
+            if isinstance(value, Value) and value.graph is not self.fetches.train.graph:
+                current().refuse(f"{what}: {value!r} belongs to another graph than the trained one")
+        names = [value.name if isinstance(value, Value) else str(value) for value in fetches]
+        if lost := [name for name, value in zip(names, fetches, strict=True)
+                    if not any(self._find(value, list_) for list_ in lists.values())]:
+            scalar = any(self._find(value, [name]) for value in fetches for name in self.fetches.numbers
+                         if name in lost and name not in self.fetches.per_sample)
+            if scalar:
+                current().refuse(f"{what}: '{lost[0]}' has no batch axis, so it has no value per sample")
+            current().refuse(f"{what}: '{lost[0]}' is in no list of the Executor that predicts; add a list without "
+                             f"minimize(), such as \"predict\": [{lost[0].rpartition('/')[2]}]")
+        if run is None:
+            current().refuse(f"{what}: no list of the Executor has all of {', '.join(names)}; add one that has")
+        missing = next(name for name, value in zip(names, fetches, strict=True) if not self._find(value, lists[run]))
+        other = next(name for name, list_ in lists.items() if missing in list_)
+        current().refuse(f"{what}: '{missing}' is not in the list '{run}', but in '{other}'; leave run= out, or name that "
+                         "list")
 
     def _over(self, name: str, count: str | None, steps: list[Step]) -> float:
         """Returns a scalar combined over all steps."""
@@ -113,8 +151,8 @@ class Prediction:
             current().refuse(f"{what}: run '{run}' trains; choose a list without minimize()")
         return run
 
-    def _known(self, what: str, value: Value | str, names: list[str]) -> str:
-        """Returns the name of a value in `names`. Throws ValueError if it is missing."""
+    def _find(self, value: Value | str, names: list[str]) -> str:
+        """Returns the name of a value in `names`, or ""."""
         for name in names:
             if isinstance(value, Value):
                 same = value.graph is self.fetches.train.graph and value.number == self.fetches.numbers[name]
@@ -122,7 +160,7 @@ class Prediction:
                 same = value == name
             if same:
                 return name
-        current().refuse(f"{what} does not report {value!r}; it has: {', '.join(names) or 'nothing'}")
+        return ""
 
     @staticmethod
     def _arrays(names: list[str], steps: list[Step]) -> dict[str, numpy.ndarray]:

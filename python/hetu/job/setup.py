@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from hetu import _hetu
@@ -41,6 +41,9 @@ class Arguments:
     stragglers: Stragglers | None
     compare_single: bool
     options: dict[str, Any]
+
+
+OWN_KEYWORDS = [field.name for field in fields(Arguments) if field.name != "options"]  # of the Executor
 
 
 class JobSetup:

@@ -24,8 +24,9 @@ def mean_cross_entropy(logits: Value, labels: Value, name: str = "", smoothing: 
     if labels.dtype == "bool":
         labels = labels.cast("int32")
     if labels.dtype != "int32":
-        one_hot = " (for rows with a 1 at the class, use labels.argmax())" if labels.shape == logits.shape else ""
-        labels.graph.refuse(f"mean_cross_entropy: labels must be int32, got {labels!r}{one_hot}")
+        right = ("for rows with a 1 at the class, use labels.argmax()" if labels.shape == logits.shape else
+                 'give the data object whole numbers, as in y.astype("int32"), or use labels.cast("int32")')
+        labels.graph.refuse(f"mean_cross_entropy: labels must be int32, got {labels!r}; {right}")
     if logits.ndim < 2 or labels.shape != logits.shape[:-1]:
         logits.graph.refuse(f"mean_cross_entropy: logits must be [N, ..., classes] and labels [N, ...], got {logits!r} and "
                             f"{labels!r}")

@@ -23,6 +23,7 @@ LAST_S = 4.0  # time that a failed script may still use: other threads, its own 
 
 _transport: Any = None
 _members: weakref.WeakSet[Any] = weakref.WeakSet()  # workers of Executors, and Pipelines
+numbering = ""  # which process each worker is, where their numbers differ; printed below errors
 _failed = ""  # the reason why this worker's script fails
 _forced: int | None = None  # the exit status, if Python would return 0
 
@@ -110,6 +111,8 @@ def _watch() -> None:
 
     def script_fails(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         script(kind, error, trace)
+        if numbering and "worker" in str(error):
+            sys.stderr.write(f"hetu: {numbering}\n")
         status = 130 if issubclass(kind, KeyboardInterrupt) else follower_status(kind)
         _fail(kind, error, status or 1)
         if follower_status(kind):

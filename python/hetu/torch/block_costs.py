@@ -27,7 +27,7 @@ PARTS = ("forward", "backward", "recompute", "input_grad", "weight_grad", "updat
 FAR = 0.15  # share of the median; a measured time farther from it doesn't count
 STEADY = 0.1  # a spread below which no more turns are needed
 MORE = 8  # the most turns, as a multiple of those asked for
-MORE_S = 2.0  # the most time of a piece for more turns than those asked for
+MORE_S = 2.0  # the most time per piece until there are no further rounds than those asked for
 
 
 class Span(NamedTuple):
@@ -41,55 +41,81 @@ class Measuring(NamedTuple):
     """The parameters of a measurement."""
 
     make_optimizer: MakeOptimizer
-    turns: int  # after a warm-up; a piece whose times vary is measured more often
+    turns: int  # rounds after a warm-up; pieces whose times vary have more
     there: StageDevice
 
 
 class Block(NamedTuple):
-    """A piece's costs, and the spread of each of its times."""
+    """A piece's costs, and how much its times vary."""
 
     costs: dict[str, float]  # an entry of "blocks" in a cost file; times in ms
     spread: dict[str, float]  # by part: half of the distance between the quartiles, as a share of the median
+    variation: float  # the same of a forward and a backward together, over all rounds
 
 
 def block_costs(pieces: Sequence[nn.Module], loss: Callable[[Any, Any], torch.Tensor], inputs: Any, target: Any,
                 how: Measuring) -> list[Block]:
-    """Returns the costs of each piece for the micro-batch (inputs, target). The last piece includes the loss."""
+    """Returns the costs of each piece for the micro-batch (inputs, target). The last piece includes the loss.
+
+    Times are measured in rounds over all pieces. A busy phase of the machine then slows all pieces alike, and the plan
+    depends on their ratios. Pieces whose times vary have further rounds.
+    """
     there = how.there
     value, target = there.moved(inputs), there.moved(target)
     fields, targets = storages_of(flatten(value)[0]), storages_of(flatten(target)[0])
     batch = fields | targets
     kept = batch.copy()  # storages that need no memory of their own: those of the batch, and those counted before
-    found = []
+    found: list[_Rounds] = []
     for number, piece in enumerate(pieces):
         last = number == len(pieces) - 1
         end = (lambda out: loss(out, target)) if last else None
         with there.step(), there.borrowing(piece, loss), _own_gradients(piece):
             one = _Piece(piece, value, end, batch, there.device)
             costs, value = one.bytes(kept)
-            update, states = _update_of(piece, how.make_optimizer, there.device)
-            by_part = dict(zip(PARTS, [*_repeated(one.turn, how.turns), *_repeated(update, how.turns)], strict=True))
+            one.turn()  # a warm-up
         feed = (fields if number == 0 else {}) | (targets if last else {})
-        costs.update(_milliseconds(by_part), feed_bytes=float(sum(feed.values())))
-        costs["weight_bytes"] += states
-        found.append(Block(costs, {part: _spread(seconds) for part, seconds in by_part.items()}))
-    return found
+        found.append(_Rounds(one, {**costs, "feed_bytes": float(sum(feed.values()))}))
+    start, turn = time.perf_counter(), 0
+    while todo := found if turn < how.turns else [each for each in found if each.varies(how.turns)]:
+        if turn >= how.turns and (turn >= MORE * how.turns or time.perf_counter() - start > MORE_S * len(found)):
+            break
+        for rounds in todo:
+            with there.step(), there.borrowing(rounds.measured.piece, loss), _own_gradients(rounds.measured.piece):
+                rounds.measure(how)
+        turn += 1
+    return [rounds.block(how.turns) for rounds in found]
 
 
-def _repeated(measure: Callable[[], tuple[Span, ...]], turns: int) -> list[list[float]]:
-    """Returns the seconds of each part of a measurement, over `turns` measurements after a warm-up, or more of them while
-    their times vary. Times that are disturbed don't count if enough others are there: on a busy machine, pauses come at the
-    same place of every turn, so that a median doesn't leave them out."""
-    measure()
-    start = time.perf_counter()
-    rows: list[tuple[Span, ...]] = []
-    while len(rows) < turns or (len(rows) < MORE * turns and time.perf_counter() - start < MORE_S and
-                                any(_spread(part) > STEADY for part in _parts(rows, turns))):
-        rows.append(measure())
-    return _parts(rows, turns)
+class _Rounds:
+    """The measurements of a piece, one per round."""
+
+    def __init__(self, measured: _Piece, costs: dict[str, float]) -> None:
+        self.measured, self.costs = measured, costs
+        self.rows: list[tuple[Span, ...]] = []  # by round, in the order of PARTS
+        self.state_bytes = 0
+
+    def measure(self, how: Measuring) -> None:
+        """Measures one round."""
+        # The copies that are updated don't stay in memory between the rounds.
+        update, self.state_bytes = _update_of(self.measured.piece, how.make_optimizer, self.measured.device)
+        self.rows.append((*self.measured.turn(), *update()))
+
+    def varies(self, turns: int) -> bool:
+        """Returns true if the times of a part are far apart."""
+        return any(_spread(part) > STEADY for part in _parts(self.rows, turns))
+
+    def block(self, turns: int) -> Block:
+        """Returns the costs by all rounds."""
+        by_part = dict(zip(PARTS, _parts(self.rows, turns), strict=True))
+        self.costs.update(_milliseconds(by_part))
+        self.costs["weight_bytes"] += self.state_bytes
+        whole = [row[0].seconds + row[1].seconds for row in self.rows]
+        return Block(self.costs, {part: _spread(seconds) for part, seconds in by_part.items()}, _spread(whole))
 
 
 def _parts(rows: Sequence[tuple[Span, ...]], turns: int) -> list[list[float]]:
+    """Returns the seconds of each part. Times that are disturbed don't count if enough others are there: on a busy machine,
+    pauses come at the same place of every turn, so that a median doesn't leave them out."""
     found = []
     for part in zip(*rows, strict=True):
         calm = [span.seconds for span in part if not span.is_disturbed]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
+from hetu.torch.absent import absent, absent_buffer
 from hetu.torch.containers import refuse_own_forward
 
 
@@ -53,7 +53,7 @@ class Pieces:
                 self.also.setdefault(id(tensor), []).append(name)
             else:
                 self.names[id(tensor)] = name
-        self.order = {name: n for n, name in enumerate(self.whole.state_dict())}
+        self.order = {name: n for n, name in enumerate(self.whole.state_dict(keep_vars=True))}
 
     def cut(self, stages: int, first_pieces: Sequence[int] | None) -> list[int]:
         """Returns the first piece of each stage: as given, or as even as possible such that every stage has parameters."""
@@ -154,19 +154,20 @@ class PiecewiseModel:
         self.weights = weights  # a folder with the initial values of parameters without memory
 
 
-def forget(stages: Sequence[Stage], kept: Sequence[Stage]) -> None:
-    """Frees the memory of all stages except `kept`. The shapes and dtypes of their tensors remain."""
+def forget(stages: Sequence[Stage], kept: Sequence[Stage], names: Mapping[int, str]) -> None:
+    """Frees the memory of all stages except `kept`. The shapes and dtypes of their tensors remain. `names` has the tensors'
+    names in the model, by identity."""
     own = {id(module) for stage in kept for module in stage.modules()}
+    tensors = {id(tensor) for stage in kept for tensor in [*stage.parameters(), *stage.buffers()]}
     for stage in stages:
         if stage in kept:
             continue
         for module in stage.modules():
             if id(module) in own:
                 continue
-            for name, parameter in list(module._parameters.items()):
-                if parameter is not None:
-                    shape = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad)
-                    module._parameters[name] = shape
-            for name, buffer in list(module._buffers.items()):
+            for key, parameter in list(module._parameters.items()):
+                if parameter is not None and id(parameter) not in tensors:
+                    module._parameters[key] = absent(parameter, names.get(id(parameter), key))
+            for key, buffer in list(module._buffers.items()):
                 if buffer is not None:
-                    module._buffers[name] = torch.empty_like(buffer, device="meta")
+                    module._buffers[key] = absent_buffer(buffer, names.get(id(buffer), key))

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from hetu.torch import checkpoint
+from hetu.torch.absent import AbsentParameter
 from hetu.torch.cuts import Pieces, Stage
 from hetu.torch.functions import seed_of
 from hetu.torch.ties import Tie
@@ -59,6 +60,10 @@ def _fill_stage(pieces: Pieces, stages: list[Stage], stage: Stage, ties: list[Ti
     missing = [p for p in stage.parameters() if p.is_meta]
     if not missing:
         return
+    for parameter in missing:
+        if isinstance(parameter, AbsentParameter):
+            raise ValueError(f"an earlier Pipeline of this model has left '{parameter.absent_name}' to another worker, and "
+                             f"this one needs it here. Make the model anew for each Pipeline")
     if pieces.weights is not None:
         values = _read(pieces, missing, ties)
     else:

@@ -40,7 +40,8 @@ def generate(pipe: Any, *args: Any, **options: Any) -> torch.Tensor:
 def _generated(whole: Any, state: dict[str, torch.Tensor], args: Any, options: Any) -> torch.Tensor:
     if not hasattr(whole, "generate"):
         raise ValueError(f"{type(whole).__name__} has no generate() method; the decoders of transformers have one")
-    model = copy.deepcopy(whole).eval()
+    tensors = [*whole.parameters(), *whole.buffers()]
+    model = copy.deepcopy(whole, {id(tensor): tensor for tensor in tensors}).eval()  # the copy gets its tensors below
     for prefix, module in model.named_modules():
         for key, parameter in module._parameters.items():
             if parameter is not None:

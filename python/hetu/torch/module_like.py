@@ -24,8 +24,8 @@ _NORMS = ("clip_grad_norm_", "clip_grad_norm", "get_total_norm")  # functions of
 def _refuse_norms(reader: FrameType) -> None:
     """Throws ValueError if the frame that reads the parameters of one worker computes their norm."""
     if reader.f_code.co_name in _NORMS:
-        raise ValueError(f"{reader.f_code.co_name}(pipe.parameters()): the parameters of a Pipeline are those of this "
-                         f"worker's stages, so that each worker would clip by a norm of its own. Call "
+        raise ValueError(f"{reader.f_code.co_name}(pipe.parameters()): a worker has gradients of its own stages only, or of "
+                         f"its shard of them, so that each worker would clip by a norm of its own. Call "
                          f"pipe.clip_grad_norm_(max_norm) on all workers; pipe.grad_norm() returns the norm alone")
 
 
@@ -49,7 +49,7 @@ class ModuleLike:
     def parameters(self) -> Iterator[nn.Parameter]:
         """Yields the parameters of this worker's stages, for an optimizer. Throws ValueError if clip_grad_norm_() of
         PyTorch or of another library reads them, because their norm isn't the norm of the model."""
-        if len(self.schedule.rows) > 1:
+        if len(self.schedule.rows) > 1 or self.shards:
             _refuse_norms(sys._getframe(1))
         for stage in self.own.values():
             yield from stage.parameters()

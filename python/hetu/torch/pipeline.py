@@ -42,12 +42,13 @@ from hetu.torch.module_like import ModuleLike
 from hetu.torch.optimizer_states import Optimizers
 from hetu.torch.outputs import Outputs, mean_metrics
 from hetu.torch.planned import FoundPlan, transport_of
-from hetu.torch.predicted import predict
+from hetu.torch.predicted import add_forecast
 from hetu.torch.shards import Shards
 from hetu.torch.split_backward import keep_compiled_buffers, refuse_old_hooks
 from hetu.torch.state import PipelineState
 from hetu.torch.step_loss import NOTHING, StepLoss
 from hetu.torch.threads import ThreadedPipeline
+from hetu.torch.trace_notes import add_notes
 
 
 class Pipeline(ModuleLike):
@@ -170,7 +171,7 @@ class Pipeline(ModuleLike):
         self.gradients = GradientSums(self.held, self.functions, self.stage_device, self.shards, self.summed_pipelines,
                                       self.by_tree)
         self.state = PipelineState(self.held, self.exchanges, self.averages, self.shards, micro_batches, seed)
-        self.stepper, self.under_way = threading.get_ident(), ""
+        self.stepper, self.under_way, self.recorded_samples = threading.get_ident(), "", set[int]()
         leave.join(self)
 
     def _cut(self, first_pieces: Sequence[int] | None, tied: Sequence[tuple[str, str]]) -> None:
@@ -192,7 +193,7 @@ class Pipeline(ModuleLike):
             table_rows.take(own.values())
         self.modes = Modes(self.stages, own, [placement["model_stage"] for placement in placements], self.ties)
         fill(self.pieces, self.stages, own.values(), self.ties, self.seed)
-        forget(self.stages, list(own.values()))
+        forget(self.stages, list(own.values()), self.pieces.names)
         for stage in own.values():
             self.stage_device.move(stage)
         for stage in self.stages:
@@ -343,6 +344,8 @@ class Pipeline(ModuleLike):
         loss, factor = (0.0, 1.0) if is_prediction else self.loss.finish(sums)
         if training:
             self.gradients.end(factor)
+            if self.stage_device.records:  # the largest micro-batch of each recorded step
+                self.recorded_samples.add(max(batch.sizes))
         self.steps += training
         if self.shards and training:
             self.shards.is_pending = True
@@ -492,23 +495,26 @@ class Pipeline(ModuleLike):
         job = self._started("record")
         self.exchange(b"")
         job.record(on)
+        self.recorded_samples.clear()
         self.stage_device.records = on
 
     def write_trace(self, path: str | os.PathLike[str], *, costs: Any = None, machines: Any = None) -> None:
         """Writes the recorded instructions of all workers, for `hetu timeline` and `hetu compare`. Collective: every worker
         calls it; worker 0 writes the file.
 
-        costs, machines: the files that `hetu plan` received. The trace then has the prediction of a Pipeline's plan=, and
-        not one by the run's own kernels.
+        costs, machines: for a Pipeline with plan=, the files that `hetu plan` received. Otherwise costs are a profile, a
+        cost file or an earlier trace of as many stages. The trace then has a forecast by these costs, and not a prediction
+        by the run's own kernels. If they don't fit, ValueError is thrown after the trace is written without the forecast.
         """
         self.state.check_one("write_trace")
-        if costs is not None and self.plan is None:
-            raise ValueError("write_trace: costs= shows the prediction of a plan, and this Pipeline was made without plan=")
         job = self._started("write_trace")
         self.exchange(b"")
         job.write_trace(os.fspath(path))
-        if self.plan and costs is not None and self.transport.worker == 0:
-            predict(path, self.plan, costs, machines)
+        samples, self.recorded_samples = self.recorded_samples, set()
+        if self.transport.worker == 0:
+            add_notes(path, samples)
+            if costs is not None:
+                add_forecast(self, path, costs, machines)
 
     @property
     def summed_pipelines(self) -> int:

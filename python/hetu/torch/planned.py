@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hetu import _hetu, files
@@ -53,6 +54,20 @@ class FoundPlan:
             raise ValueError(f"{self.name}: the plan is for {len(self.workers)} worker(s), and this job has {workers}; "
                              f"start it with `heturun -w {len(self.workers)}`, or plan again with --workers {workers}")
         return self.workers.index(sorted(self.workers)[rank])
+
+    def processes(self) -> list[int]:
+        """Returns the process of the job at each place. heturun tags the output of a process with its number."""
+        ranks = {worker: rank for rank, worker in enumerate(sorted(self.workers))}
+        return [ranks[worker] for worker in self.workers]
+
+    def numbering(self, hosts: Sequence[tuple[str, int]]) -> str:
+        """Returns a text that says which process each worker is, or "" if their numbers are the same. hosts: name and number
+        of processes, in the order of processes."""
+        processes = self.processes()
+        names = [name for name, count in hosts for _ in range(count)]
+        others = [f"worker {place} is process {process}{f' on {names[process]}' if process < len(names) else ''}"
+                  for place, process in enumerate(processes) if place != process]
+        return f"by {self.name}, {', '.join(others)}" if others else ""
 
     def arguments(self, **given: Any) -> tuple[Any, int, int, list[int], dict[str, Any]]:
         """Returns schedule, micro_batches, pipelines, first_pieces and further options of a Pipeline. Throws ValueError if
@@ -106,9 +121,13 @@ def transport_of(plan: FoundPlan | None, devices: Any) -> Any:
     if plan is None:
         return leave.transport(env["worker"])
     place = plan.place_of(env["worker"], env["workers"])
+    leave.numbering = plan.numbering(_hetu.started()[0])
     links = leave.transport(place)
     if links.worker != place:
         raise ValueError(f"{plan.name}: this worker has place {place} in the plan, but its links were opened before, as "
                          f"those of worker {links.worker}; make the Pipeline of a plan before anything else that "
                          f"communicates, such as hetu.torch.profile()")
+    if leave.numbering and env["worker"] == 0:
+        print(f"hetu.torch: {leave.numbering}; messages and traces number workers, and heturun tags processes",
+              file=sys.stderr, flush=True)
     return links

@@ -1,7 +1,7 @@
-"""Puts the planner's prediction into the trace of a run, so that `hetu compare` shows it beside the measured events.
+"""Puts a forecast into the trace of a run, so that `hetu compare` shows it beside the measured events.
 
 By itself, a trace is predicted from the run's own kernels. Here the prediction is the one that was known before the run: a
-profile, the machines, and the plan.
+profile or other costs, the machines, and the plan.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import math
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from hetu import files
+from hetu import _hetu, files
 from hetu import schedule as plans
 from hetu.profile_file import SIZES
 from hetu.torch.planned import FoundPlan
@@ -23,18 +23,58 @@ Link = tuple[float, float]  # latency in ms, and bytes per ms; 0: unlimited
 Links = dict[tuple[int, int], Link]  # by places
 
 
-def predict(path: str | os.PathLike[str], plan: FoundPlan, costs: str | os.PathLike[str],
+class FollowedPlan(NamedTuple):
+    """The plan of a Pipeline that was made with schedule=, in the form of a FoundPlan."""
+
+    name: str
+    made: _hetu.Schedule
+    first_pieces: Sequence[int]
+    pieces: int
+    micro_batch_size: int
+    pipelines: int
+
+    @property
+    def width(self) -> int:
+        """The number of workers of a pipeline."""
+        return len(self.made.rows)
+
+    @property
+    def workers(self) -> list[int]:
+        """The worker at each place, which is its own number."""
+        return list(range(self.width * self.pipelines))
+
+    def schedule(self) -> _hetu.Schedule:
+        """Returns the plan of a pipeline's instructions."""
+        return self.made
+
+
+AnyPlan = FoundPlan | FollowedPlan
+
+
+def add_forecast(pipe: Any, path: str | os.PathLike[str], costs: str | os.PathLike[str],
+                 machines: str | os.PathLike[str] | None) -> None:
+    """Puts the forecast of a Pipeline into its trace, as predict() does. An error says that the trace exists."""
+    plan: AnyPlan = pipe.plan or FollowedPlan("schedule=", pipe.schedule, [stage.first_piece for stage in pipe.stages],
+                                              len(pipe.pieces.pieces), max(pipe.expected[1]), pipe.pipelines)
+    try:
+        predict(path, plan, costs, machines)
+    except (ValueError, OSError) as error:
+        raise type(error)(f"{error} ({os.fspath(path)} is written, with a prediction by the run's own kernels)") from None
+
+
+def predict(path: str | os.PathLike[str], plan: AnyPlan, costs: str | os.PathLike[str],
             machines: str | os.PathLike[str] | None) -> float:
     """Replaces the predicted events of a trace by those of a plan. Returns the predicted step time in ms.
 
-    costs, machines: the files that `hetu plan` received as --costs and --machines. Without machines, the workers are equal.
-    Throws ValueError if the plan wasn't made from these files, and OSError.
+    costs, machines: for a FoundPlan, the files that `hetu plan` received as --costs and --machines. For other plans, costs
+    are a profile, a cost file or an earlier trace. Its blocks are the pieces of the model. Costs without blocks must have
+    the plan's stages. Without machines, the workers are equal.
+    Throws ValueError if the plan wasn't made from these files, or the costs don't fit it, and OSError.
     """
     trace = files.read_json(path)
-    figures = _simulated(plan, costs_of(plan, files.read_json(costs), files.read_json(machines) if machines else {},
-                                        os.fspath(costs)))
+    figures = _figures(plan, costs, machines)
     step_ms: float = figures["step_time"]
-    if not math.isclose(step_ms, plan.step_time, rel_tol=1e-6):
+    if isinstance(plan, FoundPlan) and not math.isclose(step_ms, plan.step_time, rel_tol=1e-6):
         raise ValueError(f"{plan.name} predicts {plan.step_time:.6g} ms per step, and its plan takes {step_ms:.6g} ms by "
                          f"{os.fspath(costs)} and machines={machines and os.fspath(machines)}: pass the files that the plan "
                          f"was made from")
@@ -45,6 +85,7 @@ def predict(path: str | os.PathLike[str], plan: FoundPlan, costs: str | os.PathL
     for turn, step in enumerate(sorted({event["args"]["step"] for event in measured})):
         kept += _events(figures["events"], step, start + 1e3 * step_ms * turn)
     trace["traceEvents"] = kept
+    trace["metadata"]["forecast"] = os.fspath(costs)
     trace["metadata"]["simulated"] = {key: value for key, value in figures.items() if key != "events"}
     files.write_text(path, json.dumps(trace))
     return step_ms
@@ -62,14 +103,23 @@ def _events(rows: Iterable[Mapping[str, Any]], step: int, start: float) -> list[
     return found
 
 
-def _simulated(plan: FoundPlan, costs: Mapping[str, Any]) -> dict[str, Any]:
+def _figures(plan: AnyPlan, costs: str | os.PathLike[str], machines: str | os.PathLike[str] | None) -> dict[str, Any]:
+    name, known = os.fspath(costs), files.read_json(costs)
+    if isinstance(plan, FoundPlan) or SIZES in known or known.get("blocks"):
+        return _simulated(plan, costs_of(plan, known, files.read_json(machines) if machines else {}, name))
+    if machines:
+        raise ValueError(f"{name}: machines= needs costs with blocks, such as a profile; leave machines= out")
+    return plans.simulate(plan.schedule(), events=True, costs=name, pipelines=plan.pipelines)
+
+
+def _simulated(plan: AnyPlan, costs: Mapping[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="hetu-predict-") as folder:
         path = os.path.join(folder, "costs.json")
         files.write_text(path, json.dumps(costs))
         return plans.simulate(plan.schedule(), events=True, costs=path, pipelines=plan.pipelines)
 
 
-def costs_of(plan: FoundPlan, profile: Mapping[str, Any], machines: Mapping[str, Any], name: str) -> dict[str, Any]:
+def costs_of(plan: AnyPlan, profile: Mapping[str, Any], machines: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Returns the cost file of a plan's stages on its workers.
 
     profile: the contents of a profile, or of a cost file with blocks. machines: those of a machines file; empty: equal
@@ -83,9 +133,9 @@ def costs_of(plan: FoundPlan, profile: Mapping[str, Any], machines: Mapping[str,
             raise ValueError(f"{name}: the profile has no micro-batches of {plan.micro_batch_size} samples, which the plan "
                              f"uses; pass the profile that the plan was made from")
     blocks = one.get("blocks")
-    if not blocks or plan.first_pieces[-1] >= len(blocks):
-        raise ValueError(f"{name}: the profile has {len(blocks or ())} block(s), and the plan's last stage begins with "
-                         f"block {plan.first_pieces[-1]}; pass the profile that the plan was made from")
+    if not blocks or plan.pieces != len(blocks):
+        raise ValueError(f"{name}: the profile has {len(blocks or ())} block(s), and the model {plan.pieces} piece(s); pass "
+                         f"a profile of this model, cut at the same names")
     ms = _MS[one.get("unit", "ms")]
     links = _links(plan, one, machines)
     placements = plan.schedule().placements
@@ -118,7 +168,7 @@ def _sum_ms(link: Link, size: float, members: int) -> float:
     return 2 * math.log2(members) * latency + (2 * (members - 1) / members * size / bandwidth if bandwidth else 0.0)
 
 
-def _links(plan: FoundPlan, costs: Mapping[str, Any], machines: Mapping[str, Any]) -> Links:
+def _links(plan: AnyPlan, costs: Mapping[str, Any], machines: Mapping[str, Any]) -> Links:
     """Returns the link between each two places."""
     source = machines or costs
     ms = _MS[source.get("unit", "ms")]

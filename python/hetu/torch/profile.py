@@ -25,6 +25,7 @@ from hetu.torch.undisturbed import undisturbed
 from hetu.torch.values import cut_batch, flatten, rows_of, unflatten
 
 TURNS = 5
+UNSTEADY = 0.15  # a variation above which the profile carries a warning
 _FULL = ("not enough memory", "out of memory")  # in the errors of PyTorch's allocators
 
 
@@ -53,25 +54,29 @@ def profile(model: Any, loss: Callable[[Any, Any], torch.Tensor] | None, inputs:
     if links.worker == 0:
         try:
             loss = losses.loss_of(model_with_loss(model)) if loss is None else loss
-            costs, spreads = _measured(model, loss, (inputs, target), sizes, _how(model, optimizer, turns, device))
-            _added({SIZES: costs}, file)  # fails, for another model's file, before others wait for this worker
-            told = json.dumps((costs, spreads)).encode()
+            found = _measured(model, loss, (inputs, target), sizes, _how(model, optimizer, turns, device))
+            # Fails, for another model's file, before others wait for this worker.
+            _added({SIZES: {size: _cost_file(blocks) for size, blocks in found.items()}}, file)
+            told = json.dumps(_described(found)).encode()
         except (ValueError, OSError) as error:
             told = b"!" + str(error).encode()
     told = _hetu.exchange_bytes(links, list(range(links.workers)), told, 0, "the call of profile()")[0]
     if told.startswith(b"!"):
         raise ValueError(told[1:].decode())
-    costs, spreads = json.loads(told)
+    costs, spreads, variation = json.loads(told)
     measured = {int(size): one for size, one in costs.items()}
     link = measured_links(links, max(_out_bytes(one) for one in measured.values()))
     for one in measured.values():
         one["link"] = {"latency": link.latency, "bandwidth": link.bandwidth, "pairs": []}
         one["reduce_scalars"] = link.reduce_scalars
     made = profile_file.described(measured, os.path.basename(sys.argv[0]), links.workers)
-    made.update(threads=torch.get_num_threads(), spread=spreads)
+    made.update(threads=torch.get_num_threads(), spread=spreads, variation=variation)
     if links.worker == 0:
         made = _added(made, file)
         files.write_text(file, json.dumps(made) + "\n")
+        worst = max(variation.values(), key=lambda one: one["share"])
+        if "says" in worst:
+            print(f"hetu.torch.profile: {worst['says']}", file=sys.stderr)
     return made
 
 
@@ -81,7 +86,8 @@ def _added(new: dict[str, Any], file: str | os.PathLike[str]) -> dict[str, Any]:
         return new
     old = files.read_json(file)
     made = profile_file.merged(old, new, os.fspath(file))
-    made["spread"] = {**old.get("spread", {}), **new.get("spread", {})}
+    for key in ("spread", "variation"):
+        made[key] = {**old.get(key, {}), **new.get(key, {})}
     return made
 
 
@@ -101,8 +107,8 @@ def _how(model: Any, optimizer: MakeOptimizer, turns: int, device: Any) -> Measu
 
 
 def _measured(model: Any, loss: Callable[[Any, Any], torch.Tensor], batch: tuple[Any, Any], sizes: Sequence[int],
-              how: Measuring) -> tuple[dict[int, Any], dict[int, Any]]:
-    """Returns the costs and the spreads by size. A size that doesn't fit into memory ends the sweep."""
+              how: Measuring) -> dict[int, list[Block]]:
+    """Returns the measured pieces by size. A size that doesn't fit into memory ends the sweep."""
     pieces = Pieces(model)
     inputs, target = as_tensors(batch[0], "inputs"), as_tensors(batch[1], "target")
     rows = rows_of(inputs)
@@ -110,27 +116,39 @@ def _measured(model: Any, loss: Callable[[Any, Any], torch.Tensor], batch: tuple
         raise ValueError(f"micro_batch_sizes has {sizes[-1]}, but the batch has {rows} sample(s); pass a batch of at least "
                          f"{sizes[-1]} samples, or leave larger sizes out")
     buffers = [(buffer, buffer.clone()) for buffer in pieces.whole.buffers()]
-    costs: dict[int, Any] = {}
-    spreads: dict[int, Any] = {}
+    found: dict[int, list[Block]] = {}
     try:
         with undisturbed(pieces.pieces, compiled=True):
             for size in sizes:
                 try:
-                    blocks = block_costs(pieces.pieces, loss, _first(inputs, rows, size, "inputs"),
-                                         _first(target, rows, size, "target"), how)
+                    found[size] = block_costs(pieces.pieces, loss, _first(inputs, rows, size, "inputs"),
+                                              _first(target, rows, size, "target"), how)
                 except (MemoryError, RuntimeError) as error:
-                    if not costs or not _is_full(error):
+                    if not found or not _is_full(error):
                         raise
                     print(f"hetu.torch.profile: micro-batches of {size} don't fit into memory; the profile ends at "
-                          f"{max(costs)}", file=sys.stderr)
+                          f"{max(found)}", file=sys.stderr)
                     break
-                costs[size] = _cost_file(blocks)
-                spreads[size] = [block.spread for block in blocks]
     finally:
         with torch.no_grad():
             for buffer, before in buffers:
                 buffer.copy_(before)
-    return costs, spreads
+    return found
+
+
+def _described(found: dict[int, list[Block]]) -> tuple[dict[int, Any], dict[int, Any], dict[int, Any]]:
+    """Returns the costs, the spreads and the variation by size. `hetu plan` repeats what the variation says."""
+    variation: dict[int, Any] = {}
+    for size, blocks in found.items():
+        worst = max(range(len(blocks)), key=lambda number: blocks[number].variation)
+        share = blocks[worst].variation
+        variation[size] = {"share": share, "block": worst}
+        if share > UNSTEADY:
+            variation[size]["says"] = (f"the costs varied by up to {100 * share:.0f} % while they were measured (block "
+                                       f"{worst}, micro-batches of {size}): the machine was busy. Measure again on an idle "
+                                       f"machine, or with a larger turns=")
+    return ({size: _cost_file(blocks) for size, blocks in found.items()},
+            {size: [block.spread for block in blocks] for size, blocks in found.items()}, variation)
 
 
 def _first(value: Any, rows: int, size: int, what: str) -> Any:

@@ -38,7 +38,7 @@ def record(schedule: Any, path: str | os.PathLike[str]) -> Iterator[None]:
     dist.all_gather_object(told, notes.events, stages[0].group)
     rows = [_row(events, rank) for rank, events in enumerate(told)]
     if notes.rank == 0:
-        plan = plans.lower(plans.from_rows(rows))
+        plan = plans.lower(plans.rows_named(rows, type(schedule).__name__))
         _hetu.write_trace(os.fspath(path), [json.dumps({"traceEvents": events}) for events in told], plan)
     dist.barrier(stages[0].group)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from hetu.process import leave
 from hetu.torch.loss_check import LossCheck
 from hetu.torch.losses import OUTPUTS, ROWS, LossRule, without_gradient
 
@@ -100,7 +101,8 @@ class StepLoss:
         hint = "" if self.rule.kind != ROWS else (
             ". If the loss is a mean over labels, and a micro-batch has none, give loss_weight=hetu.torch.token_count()")
         last = "" if self.reports < MOST_REPORTS else ". Further steps aren't reported"
-        warnings.warn(f"worker {self.worker}: losses {self.when} aren't finite: {found}{hint}{last}", RuntimeWarning,
+        note = f" ({leave.numbering})" if leave.numbering else ""
+        warnings.warn(f"worker {self.worker}{note}: losses {self.when} aren't finite: {found}{hint}{last}", RuntimeWarning,
                       stacklevel=2)
 
 

@@ -375,7 +375,7 @@ TEST(ModuleJob, RefusesInOneLine) {
         workers, [&](comm::Transport& links) { Worker(plan_of(method, 2), model, 1, links); });
   };
   EXPECT_THAT(error("pipedream", 2, {2}), HasSubstr("'pipedream' updates stages one by one"));
-  EXPECT_THAT(error("1f1b", 3, {2}), HasSubstr("need 2 workers, but 3 were started"));
+  EXPECT_THAT(error("1f1b", 3, {2}), HasSubstr("2 workers, but 3 were started"));
 }
 
 }  // namespace

@@ -53,11 +53,19 @@ double total(const Costs& costs, double StageCost::*part) {
   return sum;
 }
 
+// Stages are joined, but divided only if all are equal.
 TEST(Recut, KeepsTheModelWhole) {
   std::mt19937 random(7);
   for (const int from : {1, 2, 3, 4, 8}) {
     for (int to = 1; to <= 12; ++to) {
-      const Costs costs = drawn(random, from), cut = recut(costs, to);
+      Costs costs = drawn(random, from);
+      if (from % to != 0 && from > 1) {
+        EXPECT_THAT([&] { recut(costs, to); },
+                    ThrowsMessage<Error>(HasSubstr("stages are not divided; add \"blocks\"")))
+            << from << " to " << to;
+        costs.stages.assign(from, costs.stages[0]);
+      }
+      const Costs cut = recut(costs, to);
       ASSERT_EQ(cut.stages.size(), static_cast<std::size_t>(to));
       for (const auto part : {&StageCost::forward, &StageCost::input_grad, &StageCost::weight_grad,
                               &StageCost::recompute, &StageCost::update,
@@ -98,7 +106,8 @@ TEST(Recut, CutsBlocksAsTrainingDoes) {
 TEST(Rank, PredictsAsSimulateDoes) {
   std::mt19937 random(9);
   for (const int stages : {2, 4}) {
-    const Costs costs = drawn(random, stages);
+    Costs costs = drawn(random, stages);
+    for (const StageCost& c : drawn(random, 5 * stages).stages) costs.blocks.push_back({c, 1});
     RankOptions o = options_for(stages, {stages, 3 * stages});
     o.pipelines = 2;
     const Ranking ranking = rank(o, costs);
@@ -125,9 +134,80 @@ TEST(Rank, PredictsAsSimulateDoes) {
   }
 }
 
+// Stages that are not cut from blocks are not divided: which part of a heavy stage is heavy isn't
+// known. Simulations refuse the same costs with the same words.
+TEST(Rank, NeedsBlocksForOtherStages) {
+  std::mt19937 random(12);
+  Costs costs = drawn(random, 4);
+  RankOptions o = options_for(4, {8});
+  o.methods = {"1f1b", "zb-v"};
+  const Ranking refused = rank(o, costs);
+  ASSERT_EQ(refused.ranked.size(), 2U);
+  EXPECT_TRUE(refused.ranked[0].blocks_per_stage.empty());
+  ASSERT_EQ(refused.refused.size(), 2U);
+  EXPECT_EQ(refused.refused[0].method, "zb-v");
+  const std::string why = refused.refused[0].why;
+  EXPECT_THAT(why, HasSubstr("costs of 4 stages do not fit a plan of 8 model stages; give 8 or one "
+                             "for all, or add \"blocks\" to the costs"));
+  EXPECT_THAT([&] { simulate(generate("zb-v", {.stages = 4, .micro_batches = 8}), costs); },
+              ThrowsMessage<Error>(why));
+  EXPECT_THAT(to_text(refused, 9),
+              HasSubstr("  " + why + ":\n    zb-v M=8, zb-v M=8 +recompute\n"));
+  for (int b = 0; b < 9; ++b) costs.blocks.push_back({costs.stages[b % 4], 1});
+  const Ranking cut = rank(o, costs);
+  ASSERT_EQ(cut.ranked.size(), 4U);
+  EXPECT_THAT(to_text(cut, 9),
+              HasSubstr("blocks per stage of 8 stages (--partition): 2,1,1,1,1,1,1,1\n"));
+  for (const Ranked& r : cut.ranked)
+    EXPECT_EQ(r.blocks_per_stage.size(), r.method == "zb-v" ? 8U : 0U) << r.method;
+  EXPECT_THAT(to_json(cut), HasSubstr("\"blocks_per_stage\": ["));
+  costs.blocks.clear();
+  costs.stages.resize(1);
+  EXPECT_THAT(rank(o, costs).notes, testing::Contains(HasSubstr("each of V stages on a worker "
+                                                                "takes 1/V")));
+}
+
+TEST(Rank, SaysThatCopiesAreFree) {
+  std::mt19937 random(13);
+  Costs costs = drawn(random, 4);
+  RankOptions o = options_for(4, {8});
+  o.methods = {"1f1b", "chimera"};
+  const auto notes = [&] { return to_text(rank(o, costs), 9); };
+  EXPECT_THAT(notes(), HasSubstr("copies of the weights are free in these costs, which favours "
+                                 "methods with many (at most: chimera 4): the sums of their "
+                                 "gradients take no time"));
+  costs.allreduce = 1;
+  EXPECT_THAT(notes(), testing::Not(HasSubstr("are free")));
+  o.limit_micros = 8;
+  EXPECT_THAT(notes(), HasSubstr("a limit in micro-batches doesn't count weights"));
+  o.limit_micros = 0;
+  for (StageCost& c : costs.stages) c.weight_bytes = 0;
+  EXPECT_THAT(notes(), HasSubstr("weights take no memory"));
+  o.methods = {"1f1b"};
+  EXPECT_THAT(notes(), testing::Not(HasSubstr("are free")));
+}
+
+TEST(Rank, WritesATable) {
+  std::mt19937 random(14);
+  Costs costs = drawn(random, 4);
+  for (int b = 0; b < 9; ++b) costs.blocks.push_back({costs.stages[b % 4], 1});
+  RankOptions o = options_for(4, {8});
+  o.methods = {"gpipe", "zb-v", "dualpipe"};
+  o.limit_micros = 4;
+  const std::string table = to_csv(rank(o, costs));
+  EXPECT_THAT(table, testing::StartsWith("rank,method,micro_batches,chunks,pairs,"));
+  EXPECT_THAT(table, HasSubstr("\n1,zb-v,8,2,1,direct,false,1,false,ms,"));
+  EXPECT_THAT(table, HasSubstr(",\"2,1,1,1,1,1,1,1\",\n"));
+  EXPECT_THAT(table, HasSubstr("\n,gpipe,8,1,1,direct,false,,,,,,,,,,,plan needs more activations "
+                               "than the limit of 4 micro-batches\n"));
+  const auto lines = std::count(table.begin(), table.end(), '\n');
+  EXPECT_EQ(lines, 7);
+}
+
 TEST(Rank, KeepsToMemory) {
   std::mt19937 random(10);
-  const Costs costs = drawn(random, 4);
+  Costs costs = drawn(random, 4);
+  for (const StageCost& c : drawn(random, 20).stages) costs.blocks.push_back({c, 1});
   const Ranking all = rank(options_for(4, {4, 8}), costs);
   double least = 1e9, most = 0;
   for (const Ranked& r : all.ranked) {

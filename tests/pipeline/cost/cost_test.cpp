@@ -68,6 +68,7 @@ TEST(CurvatureCosts, AreCutAsTheModelIs) {
   for (const StageCost& c : costs.stages) with_blocks.blocks.push_back({c, 1});
   for (const Costs& from : {costs, with_blocks}) {
     for (const int stages : {1, 2, 3}) {
+      if (from.blocks.empty() && stages == 3) continue;  // would divide a stage
       const Costs cut = recut(from, stages);
       for (const auto part :
            {&CurvatureCost::factors, &CurvatureCost::inversion, &CurvatureCost::precondition,

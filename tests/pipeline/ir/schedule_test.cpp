@@ -1,6 +1,9 @@
 #include "pipeline/ir/schedule.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
+
+#include <map>
 
 #include "base/error.h"
 #include "pipeline/generate/generate.h"
@@ -86,7 +89,15 @@ TEST(Generate, RefusesWithRuleAndNearestLegalValues) {
             "1f1b takes any M >= 1 micro-batches, got M = 0; nearest legal: 1");
   EXPECT_EQ(message("gpipe", {.stages = -3}),
             "gpipe takes any P >= 1 stages, got P = -3; nearest legal: 1");
-  EXPECT_THAT(message("foo", {}), StartsWith("unknown method 'foo'; known here: gpipe, 1f1b, "));
+  EXPECT_THAT(message("foo", {}),
+              StartsWith("unknown method 'foo'; the methods, with other names in brackets: gpipe "
+                         "(ScheduleGPipe), 1f1b ("));
+  for (const auto& [wrong, right] : std::map<std::string, std::string>{
+           {"1fb1", "1f1b"}, {"zb_h1", "zb-h1"}, {"zbh11", "zbh1"}, {"GPipe", "gpipe"}})
+    EXPECT_THAT(message(wrong.c_str(), {}),
+                StartsWith(fmt::format("unknown method '{}'; did you mean '{}'?; "
+                                       "the methods, ",
+                                       wrong, right)));
   EXPECT_EQ(message("interleaved-1f1b", {.stages = 4, .micro_batches = 11}),
             "interleaved-1f1b takes a multiple of max(1, M div P) micro-batches, got M = 11; "
             "nearest legal: 10 or 12");

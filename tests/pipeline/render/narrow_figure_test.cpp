@@ -22,11 +22,12 @@ struct Drawn {
 };
 
 // Returns the simulated plan of a method with its messages, as the tool draws it.
-Drawn drawn(const std::string& method, int stages, int micro_batches) {
+Drawn drawn(const std::string& method, int stages, int micro_batches, double update = 0) {
   const Schedule plan =
       lower(generate(method, {.stages = stages, .micro_batches = micro_batches}), {});
   Costs costs;
   costs.link.latency = 0.2;
+  costs.stages[0].update = update;
   SimulateOptions run;
   run.events = true;
   const Simulation s = simulate(plan, costs, run);
@@ -84,11 +85,142 @@ TEST(NarrowFigure, AllTextIsReadableOnThePageAndApart) {
   }
 }
 
+// Returns true if all texts are on the page, and no two of them overlap.
+void expect_texts_apart(const Figure& figure, const std::string& name) {
+  for (const Word& word : figure.words) {
+    const Box box = box_of(word);
+    EXPECT_GE(box.left, 0) << name << ": " << word.text;
+    EXPECT_LE(box.right, figure.width) << name << ": " << word.text;
+    EXPECT_LE(word.y, figure.height) << name << ": " << word.text;
+    for (const Word& other : figure.words) {
+      if (&other == &word || std::abs(other.y - word.y) >= std::min(other.size, word.size) * 0.8)
+        continue;
+      const Box beside = box_of(other);
+      EXPECT_TRUE(beside.right <= box.left || beside.left >= box.right)
+          << name << ": '" << word.text << "' and '" << other.text << "'";
+    }
+  }
+}
+
+std::vector<std::string> texts_of(const Figure& figure) {
+  std::vector<std::string> texts;
+  for (const Word& word : figure.words) texts.push_back(word.text);
+  return texts;
+}
+
+TEST(NarrowFigure, LongNotesContinueOnTheNextLine) {
+  for (const char* method : {"1f1b", "chimera", "zb-v"}) {
+    Drawn d = drawn(method, 4, 16);
+    d.options.width = pixels_of_mm(40);
+    if (std::string(method) != "1f1b") d.options.width = pixels_of_mm(48);
+    expect_texts_apart(layout_figure(d.sets, d.options), method);
+  }
+}
+
+TEST(NarrowFigure, ListsTheDarkerMicroBatches) {
+  const auto texts = [](int micro_batches) {
+    const Drawn d = drawn("1f1b", 8, micro_batches);
+    return texts_of(layout_figure(d.sets, d.options));
+  };
+  EXPECT_THAT(texts(16), testing::Contains("darker: micro-batches 0, 4, 8, 12"));
+  EXPECT_THAT(texts(80), testing::Contains("darker: micro-batches 0, 8, 16, …, 72"));
+}
+
+// An update without length at the end of a step would look as if it took time.
+TEST(Figure, LeavesOutUpdatesWithoutTime) {
+  for (const double width : {0.0, pixels_of_mm(84)}) {
+    for (const double update : {0.0, 0.5}) {
+      Drawn d = drawn("zb-h1", 4, 8, update);
+      d.options.width = width;
+      const Figure figure = layout_figure(d.sets, d.options);
+      int updates = 0;
+      for (const BlockRow& row : figure.rows)
+        for (const Block& b : row.blocks) updates += b.event->kind == "UPDATE" && !b.hidden;
+      EXPECT_EQ(updates, update > 0 ? 8 : 0);
+      EXPECT_EQ(testing::Value(texts_of(figure), testing::Contains("update")), update > 0);
+    }
+  }
+}
+
+TEST(Figure, NamesTheSecondCopyOfAStage) {
+  Drawn d = drawn("chimera", 4, 4);
+  for (const bool in_set : {false, true}) {
+    if (in_set) {  // a figure of several plans
+      for (TimelineRowSet& set : d.sets) set.placements = d.options.placements;
+      d.options.placements.clear();
+    }
+    d.options.width = 0;
+    const std::vector<std::string> texts = texts_of(layout_figure(d.sets, d.options));
+    EXPECT_THAT(texts, testing::Contains("0, 3′"));
+    EXPECT_THAT(texts, testing::Contains("runs up the workers"));
+    EXPECT_THAT(texts, testing::Contains("0′: stage 0 of the second copy of the weights"));
+    EXPECT_THAT(render_svg(d.sets, d.options), HasSubstr(">3′F2</text>"));
+  }
+}
+
+TEST(Figure, ExplainsTheLinesBetweenSteps) {
+  Drawn d = drawn("1f1b", 4, 8);
+  const char* note = "the worker's next step begins";
+  EXPECT_THAT(texts_of(layout_figure(d.sets, d.options)), testing::Not(testing::Contains(note)));
+  std::vector<TraceEvent> next = d.sets[1].events;
+  for (TraceEvent& e : next) {
+    e.step = 1;
+    e.start_us += 50'000;
+  }
+  d.sets[1].events.insert(d.sets[1].events.end(), next.begin(), next.end());
+  EXPECT_THAT(texts_of(layout_figure(d.sets, d.options)), testing::Contains(note));
+}
+
+TEST(Figure, HasTheHeightThatIsSet) {
+  for (const double width : {0.0, pixels_of_mm(84)}) {
+    for (const double height : {90.0, 150.0, 260.0}) {
+      Drawn d = drawn("zb-h1", 4, 8);
+      d.options.width = width;
+      d.options.height = pixels_of_mm(height);
+      const Figure figure = layout_figure(d.sets, d.options);
+      EXPECT_NEAR(figure.height, pixels_of_mm(height), 1e-6);
+      const BlockRow& last = figure.rows.back();
+      EXPECT_LT(last.y + last.blocks[0].height, figure.height);
+      EXPECT_GT(last.y + last.blocks[0].height, 0.5 * figure.height);
+      for (const Word& word : figure.words) {
+        EXPECT_LE(word.y, figure.height) << word.text;
+        EXPECT_GT(word.y, 0) << word.text;
+      }
+    }
+  }
+  Drawn d = drawn("zb-h1", 4, 8);
+  d.options.height = pixels_of_mm(40);
+  EXPECT_THAT([&] { layout_figure(d.sets, d.options); },
+              testing::ThrowsMessage<Error>(HasSubstr("a figure of 40 mm is too low")));
+}
+
+// Both panels have one scale, so that their lengths can be compared.
+TEST(Figure, PutsPanelsSideBySide) {
+  for (const double width : {0.0, pixels_of_mm(170)}) {
+    Drawn d = drawn("zb-h1", 4, 8);
+    d.sets.push_back(d.sets[0]);
+    d.options.width = width;
+    d.options.is_beside = true;
+    const Figure figure = layout_figure(d.sets, d.options);
+    ASSERT_EQ(figure.rows.size(), 12U);
+    for (std::size_t w = 0; w < 4; ++w) {
+      const BlockRow &left = figure.rows[w], &right = figure.rows[4 + w];
+      EXPECT_EQ(left.y, right.y);
+      EXPECT_NEAR(right.x - left.x, figure.width / 2, 1e-6);
+      ASSERT_EQ(left.blocks.size(), right.blocks.size());
+      for (std::size_t b = 0; b < left.blocks.size(); ++b)
+        EXPECT_EQ(left.blocks[b].width, right.blocks[b].width);
+      EXPECT_GT(figure.rows[8 + w].y, figure.rows[3].y);
+    }
+    if (width > 0) expect_texts_apart(figure, "beside");
+  }
+}
+
 TEST(NarrowFigure, NamesKindsInWordsAndTellsBackwardsApart) {
   const Drawn d = drawn("zb-h1", 4, 8);
   const std::string svg = render_svg(d.sets, d.options);
-  for (const char* text : {">F forward<", ">I input gradient<", ">W weight gradient<",
-                           ">idle (bubble)<", ">w0: worker 0<"})
+  for (const char* text :
+       {">F forward<", ">I input gradient<", ">W weight gradient<", ">idle (bubble)<"})
     EXPECT_THAT(svg, HasSubstr(text));
   const auto is_hatched = [](const char* kind) { return look_of(kind).hatched; };
   EXPECT_TRUE(is_hatched("I") && !is_hatched("B") && !is_hatched("W"));

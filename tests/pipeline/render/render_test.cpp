@@ -309,7 +309,7 @@ TEST(Svg, ThirtyTwoByTwoHundredAndFiftySixIsSmallAndQuick) {
   EXPECT_LT(took.count(), 2) << "seconds";
   EXPECT_EQ(blocks_of(xml::parse(svg)).size(), events.size());
   EXPECT_EQ(count_of(svg, "<title>"), 0U);
-  EXPECT_THAT(svg, HasSubstr("one micro-batch in 32</text>"));
+  EXPECT_THAT(svg, HasSubstr("darker: micro-batches 0, 32, 64, 96, 128, 160, 192, 224</text>"));
 }
 
 TEST(Palette, KindsStayApartInGrey) {

@@ -91,8 +91,8 @@ TEST(Verify, FindsTheDeadlockOfUnbufferedSends) {
   const Schedule s = lower(generate("1f1b", {.stages = 2, .micro_batches = 4}));
   EXPECT_EQ(failure(s, {.send_slots = 0}),
             "schedule deadlocks with 0 send slot(s) per channel:\n"
-            "  worker 0 is at step 3: 0SEND_F1 waits for 1RECV_F1\n"
-            "  worker 1 is at step 3: 1SEND_B0 waits for 0RECV_B0");
+            "  worker 0 is at step 3: 0SEND_F1 waits for 1RECV_F1, after 0F1\n"
+            "  worker 1 is at step 3: 1SEND_B0 waits for 0RECV_B0, after 1B0");
   EXPECT_EQ(failure(s, {.send_slots = 1}), "");
 }
 
@@ -127,6 +127,9 @@ TEST(Verify, NamesWhatIsWrongWithTheContents) {
        "plan is incomplete: 0B0 is missing:\n  worker 0 never runs 0B0"},
       {{{"0F0", "0B0"}, {"1F0", "1I0"}}, 1, "plan is incomplete: 1W0 is missing"},
       {{{"0F0", "0B0"}, {"1F0", "1W0"}}, 1, "plan is incomplete: 1I0 is missing"},
+      {{{"0F0", "0I0", "0W0"}, {"1F0"}},
+       1,
+       "plan is incomplete: 1I0 and 1W0 are missing:\n  worker 1 never runs 1I0 and 1W0"},
       {{{"0F0", "0B0"}, {"1B0", "1R0"}}, 1, "plan is incomplete: 1F0 is missing"},
       {{{"0F0", "0B0", "0F0"}, {"1F0", "1B0"}},
        1,

@@ -156,7 +156,7 @@ class Choose(unittest.TestCase):
                                                  r"\(localhost with 3 workers\); start that many, e\.g\. heturun -w 4"):
             choose("pipe_2_2", {}, [("localhost", 3)])
         for name in ("pipe_0_2", "pipe_2", "mine", "pipe_2_2 "):
-            with self.assertRaisesRegex(DeviceError, f"--devices {name}: no such list; the file defines my_device, "):
+            with self.assertRaisesRegex(DeviceError, f"--devices {name}: no such list; device_list.py defines my_device, "):
                 choose(name, LISTS, [("localhost", 4)])
 
     def test_without_a_choice_my_device_stands_where_its_hosts_do(self):
@@ -173,9 +173,16 @@ class Choose(unittest.TestCase):
                 layout = choose("", lists, [("localhost", total)])
                 self.assertEqual((layout.pipelines, layout.stages), shape)
                 self.assertEqual(bool(layout.note), total > 1)
-        self.assertEqual(choose("", LISTS, [("localhost", 4)]).note,
-                         "devices: no device list fits localhost with 4 workers (my_device names w0, w1); laid out as "
-                         "pipe_1_4: 1 pipeline x 4 stages (choose with --devices)")
+        for total, grid, other in ((4, "1 pipeline x 4 stages", "pipe_4_1"), (5, "5 pipelines x 1 stage", "pipe_1_5")):
+            right = (f'for another layout: hetu.Executor(devices="{other}"), or --devices {other} of Hetu\'s scripts)')
+            self.assertEqual(choose("", LISTS, [("localhost", total)]).note, f"{total} workers: {grid} ({right}")
+        self.assertIn(" on box with 2 workers, because the list my_device of device_list.py names w0, w1 (",
+                      choose("", LISTS, [("box", 2)]).note)
+
+    def test_a_device_is_no_list(self):
+        for name, meant in (("cuda", "cuda"), ("gpu", "cuda"), ("cpu", "cpu")):
+            with self.assertRaisesRegex(DeviceError, f"^--devices {name}: .*; did you mean --device={meant}\\?$"):
+                choose(name, LISTS, [("localhost", 2)])
 
     def test_place_of_a_worker_that_is_not_there(self):
         with self.assertRaisesRegex(DeviceError, "worker 4 is not in the layout pipe_2_2 of 4 workers"):

@@ -28,7 +28,7 @@ def help_of(*command):
 class Everywhere(unittest.TestCase):
     def shows(self, text, flag, says):
         """Checks that a help text has an entry with the flag, its argument or choices, and the complete description."""
-        self.assertRegex(text, rf"(?:^| ){re.escape(flag)}(?: \S+)? {re.escape(plain(says))}(?: |$)")
+        self.assertRegex(text, rf"(?:^| ){re.escape(flag)}(?: \S+)? {re.escape(plain(says))}(?:[ :]|$)")
 
     def test_the_tools_help(self):
         for table, command in TOOL.items():

@@ -368,8 +368,10 @@ class Files(unittest.TestCase):
         sys.modules["pyarrow.parquet"] = None  # as if it weren't installed
         self.addCleanup(lambda: sys.modules.pop("pyarrow.parquet") if before is None
                         else sys.modules.update({"pyarrow.parquet": before}))
-        with self.assertRaisesRegex(NotImplementedError, "Table t.parquet: parquet files are read by pyarrow, which is not "
-                                                         "installed: pip install pyarrow"):
+        with tempfile.NamedTemporaryFile(suffix=".parquet") as file, self.assertRaisesRegex(
+                NotImplementedError, "parquet files are read by pyarrow, which is not installed: pip install pyarrow"):
+            ht.data.Table(file.name, 1)
+        with self.assertRaisesRegex(ValueError, "Table t.parquet: there is no such file"):
             ht.data.Table("t.parquet", 1)
 
 

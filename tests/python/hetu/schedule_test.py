@@ -22,6 +22,10 @@ def all_forwards_first(stages, micro_batches):
     return [[f"{s}F{m}" for m in micros] + [f"{s}B{m}" for m in micros] for s in range(stages)]
 
 
+def four_rows(stages, micro_batches):  # for any number of stages
+    return all_forwards_first(4, micro_batches)
+
+
 class Plans(unittest.TestCase):
     def test_every_method_is_the_command_lines(self):
         for method in schedule.methods():
@@ -35,6 +39,15 @@ class Plans(unittest.TestCase):
                 self.assertEqual(plan.csv().splitlines()[0].split(",")[0].split(";")[0].lstrip("("), plan.rows[0][0])
                 expected = json.loads(tool("simulate", name, *words, "--format", "json"))
                 self.assertEqual(schedule.simulate(plan), expected)
+
+    def test_a_functions_plan_has_its_name(self):
+        """Traces, reports and errors call a plan as `hetu simulate` does, and not "rows"."""
+        name = "schedule_test:all_forwards_first"
+        self.assertEqual(schedule.generate(all_forwards_first, **SIZES).method, name)
+        self.assertEqual(schedule.named(name, **SIZES).method, name)
+        self.assertEqual(schedule.from_rows(all_forwards_first(**SIZES)).method, "rows")
+        with self.assertRaisesRegex(ValueError, r"schedule_test:four_rows: the plan has 4 rows, but 5 workers were given"):
+            schedule.named("schedule_test:four_rows", stages=5, micro_batches=8)
 
     def test_choosing_is_the_command_lines(self):
         words = ["--stages", "4", "--micro-batches", "8,16", "--memory-limit", "3"]

@@ -83,16 +83,16 @@ TRAPS = (
     (ValueError, "numpy.concatenate takes arrays, but a Value is computed when the graph runs; use hetu.concat",
      lambda s: np.concatenate([s.data.x, s.data.x])),
     (ValueError, "numpy.norm takes arrays", lambda s: np.linalg.norm(s.data.x)),
-    (ValueError, "Value(float32[-1, 2]) is computed when the graph runs; it has no array while the graph is built",
+    (ValueError, "Value(float32[B, 2]) is computed when the graph runs; it has no array while the graph is built",
      lambda s: np.asarray(s.data.x)),
-    (ValueError, "add: the operand beside Value(float32[-1, 2]) must be a Value or a number, got an array",
+    (ValueError, "add: the operand beside Value(float32[B, 2]) must be a Value or a number, got an array",
      lambda s: np.ones(2) + s.data.x),
-    (ValueError, "@: the operand beside Value(float32[-1, 2]) must be a Value, got an array",
+    (ValueError, "@: the operand beside Value(float32[B, 2]) must be a Value, got an array",
      lambda s: np.ones((2, 2)) @ s.data.x),
-    (ValueError, "Value(float32[-1, 2]): values support + - * / ** and @, but not % and //", lambda s: s.data.x % 2),
-    (ValueError, "Value(float32[-1, 2]) is the result of an operator and can't be changed",
+    (ValueError, "Value(float32[B, 2]): values support + - * / ** and @, but not % and //", lambda s: s.data.x % 2),
+    (ValueError, "Value(float32[B, 2]) is the result of an operator and can't be changed",
      lambda s: s.data.x.__setitem__((slice(None), 0), 1.0)),
-    (ValueError, "the step of slices of Value(float32[-1, 2]) must be >= 1, got -1; .flip(1) reverses the axis",
+    (ValueError, "the step of slices of Value(float32[B, 2]) must be >= 1, got -1; .flip(1) reverses the axis",
      lambda s: s.data.x[:, ::-1]),
     (ValueError, "Value(float32[]) is computed when the graph runs; it is not a number", lambda s: f"{s.loss:.3f}"),
     (ValueError, "step_mean: x must be a Value, got a float", lambda s: ht.step_mean(0.5)),
@@ -102,13 +102,13 @@ TRAPS = (
      lambda s: ht.ops.argmax(s.data.x, axes=1)),
     (ValueError, "stack: values[1] must be a Value, got a float", lambda s: ht.stack([s.loss, 1.0])),
     (ValueError, "lstm: w_ih must be a Value, got an array", lambda s: ht.lstm(s.data.x, np.ones((8, 2)), np.ones((8, 2)))),
-    (ValueError, "mean_cross_entropy: logits must be [N, ..., classes] and labels [N, ...], got Value(float32[-1]) and "
-     "Value(int32[-1, 1])", lambda s: ht.models.mean_cross_entropy(s.data.y, s.scores.cast("int32"))),
-    (ValueError, "mean_cross_entropy: labels must be int32, got Value(float32[-1, 2]) (for rows with a 1 at the class, use "
-     "labels.argmax())", lambda s: ht.models.mean_cross_entropy(s.data.x, s.data.x)),
+    (ValueError, "mean_cross_entropy: logits must be [N, ..., classes] and labels [N, ...], got Value(float32[B]) and "
+     "Value(int32[B, 1])", lambda s: ht.models.mean_cross_entropy(s.data.y, s.scores.cast("int32"))),
+    (ValueError, "mean_cross_entropy: labels must be int32, got Value(float32[B, 2]); for rows with a 1 at the class, use "
+     "labels.argmax()", lambda s: ht.models.mean_cross_entropy(s.data.x, s.data.x)),
     (ValueError, "the result float32[B, B] would have the batch on axis 1",
      lambda s: ht.models.mean_squared_error(s.scores, s.data.y)),
-    (ValueError, "save: expected a list of values, got Value(float32[-1, 1])", lambda s: ht.save("m", s.scores, "ckpt")),
+    (ValueError, "save: expected a list of values, got Value(float32[B, 1])", lambda s: ht.save("m", s.scores, "ckpt")),
     (ValueError, "relu: the name must be a string, got an int", lambda s: ht.ops.relu(s.data.x, name=3)),
     (ValueError, "constant: setting an array element with a sequence", lambda s: ht.constant([[1.0], [1.0, 2.0]])),
     (ValueError, "Arrays: field 'x': setting an array element with a sequence; all rows must have one shape",
@@ -146,7 +146,8 @@ TRAPS = (
     (ValueError, "Executor: expected a dict of lists of values, such as {'train': [loss, train]}, got [",
      lambda s: ht.Executor([s.loss])),
     # Options by their Python names.
-    (ValueError, "unknown method '1f1'; known here: gpipe, 1f1b", lambda s: s.with_options(pipeline="1f1").job()),
+    (ValueError, "unknown method '1f1'; did you mean '1f1b'?; the methods, with other names in brackets: gpipe",
+     lambda s: s.with_options(pipeline="1f1").job()),
     (ValueError, "batch_size 4 is not a multiple of micro_batches 3; choose a multiple of 3",
      lambda s: s.with_options(micro_batches=3).job()),
     (ValueError, "unknown option microbatches; did you mean 'micro_batches'?; help(hetu.Executor) lists them",
@@ -191,7 +192,7 @@ TRAPS = (
      lambda s: s.job().run(epochs=3)),
     (TypeError, "hetu.Executor.run takes no keyword 'callbacks'; use hooks", lambda s: s.job().run(callbacks=[])),
     (TypeError, "hetu.Executor.predict takes no keyword 'x'; use data", lambda s: s.job().predict(x=np.ones((3, 2)))),
-    (ValueError, "devices none: no such list; the file defines ", lambda s: s.with_options(devices="none").job()),
+    (ValueError, "devices none: no such list; ", lambda s: s.with_options(devices="none").job()),
     (ValueError, "learning_rate must be >= 0, got -1", lambda s: ht.Executor([*map(lambda t: {"train": [t]}, [
         ht.optim.SGD(-1.0).minimize(s.loss)])][0])),
     (ValueError, "Arrays: batch_size must be a whole number >= 1 and <= 268435456, got 2.0",
@@ -261,8 +262,33 @@ TRAPS = (
     (AttributeError, "hetu.metrics has no 'AUC'; did you mean auc?", lambda s: ht.metrics.AUC),
     (AttributeError, "hetu.job.hooks has no 'log'; did you mean Log?", lambda s: ht.hooks.log),
     (ValueError, "plateau: factor must be between 0 and 1, got 2", lambda s: ht.lr.ReduceOnPlateau(0.1, factor=2)),
+    (ValueError, "the name of a value can't be changed. Give name= to the operator that computes it. For an output of a "
+                 "saved model, name it there: job.save(folder, fetches={'logits': value})",
+     lambda s: setattr(s.scores, "name", "logits")),
+    # Missing arguments, and arguments of a wrong type.
+    (TypeError, "hetu.nn.Linear: missing a required argument: 'out_features'; it takes (in_features, out_features, "
+                "bias=True)", lambda s: ht.nn.Linear(4)),
+    (TypeError, "Arrays: batch_size is missing; use it instead of batchsize",
+     lambda s: ht.data.Arrays(x=[1.0], batchsize=1)),
+    (TypeError, "Arrays: batch_size is missing; give batch_size=32, for example", lambda s: ht.data.Arrays(x=[1.0])),
+    (TypeError, "hetu.Executor takes no keyword 'method'; use pipeline", lambda s: s.with_options(method="1f1b").job()),
+    (ValueError, "unknown option methd; did you mean 'pipeline'?", lambda s: s.with_options(methd="1f1b").job()),
+    (ValueError, "devices cuda: this option lays out the workers; did you mean device=cuda?",
+     lambda s: s.with_options(devices="cuda").job()),
+    (ValueError, "Table /missing.csv: there is no such file", lambda s: ht.data.Table("/missing.csv", 4)),
+    (ValueError, "learning_rate must be a number or one of hetu.lr, got '0.1'", lambda s: ht.optim.Adam("0.1")),
+    (ValueError, "learning_rate must be", lambda s: ht.optim.Adam(-1)),
+    (ValueError, "betas must be two numbers", lambda s: ht.optim.AdamW(0.1, betas=0.9)),
+    (ValueError, "reduce_mean: Value(bool[B]) is not float32; use .cast('float32'). For the accuracy, put "
+                 "hetu.ops.top_k_hits(logits, labels, k=1, name='hits') into a list",
+     lambda s: (s.scores.argmax() == s.data.y.cast("int32")).mean()),
+    (ValueError, 'labels must be int32, got Value(float32[B]); give the data object whole numbers, as in y.astype("int32")',
+     lambda s: ht.models.mean_cross_entropy(s.scores, s.data.y)),
+    (ValueError, "save: 'reduce_sum' is in no list of the Executor that predicts; add a list without minimize(), such as "
+                 '"predict": [reduce_sum]', lambda s: [s.scores.sum(axis=1), s.job()][1].save("m", fetches=["reduce_sum"])),
     # Errors during a run.
-    (ValueError, "'entropy.cross_entropy': index 2 at position 1 is outside [0, 2)", lambda s: s.labelled(2)),
+    (ValueError, "'entropy.cross_entropy': label 2 of field 'y' is outside [0, 2): step 0, micro-batch 0, row 1 of the "
+                 "micro-batch, row 1 of the global batch", lambda s: s.labelled(2)),
     (FileNotFoundError, "none/log.csv", lambda s: list(s.job().run(hooks=[ht.hooks.Log("none/log.csv")]))),
     (ValueError, "weights: the model has no 'v'; it has: w", lambda s: s.job().weights(["v"])),
     # A name that is used twice.
@@ -358,6 +384,12 @@ class Traps(unittest.TestCase):
                 files = [line.split('"')[1] for line in told.splitlines() if line.startswith("  File ")]
                 self.assertEqual((status, files[0], files[-1]), (1, "mine.py", "mine.py"), told)
                 self.assertIn(f"\n{says}", told)
+        for line in ("ht.nn.Linear(2, 1)(data.x).mean()", "data.x.reshape([3, 5])", "data.x == 'a'", "ht.nn.Conv3d",
+                     "ht.nn.Linear(4)", "ht.optim.Adam(-1)"):
+            _, told = self.script("data = ht.data.Arrays(x=np.ones((3, 2)), batch_size=1)", line)
+            self.assertEqual((told.count("Traceback"), told.count("Did you mean"), "hetu/" in told), (1, 0, False), told)
+        _, told = self.script("try:", "    {}['mine']", "except KeyError:", "    ht.step_mean(1.0)")
+        self.assertIn("KeyError: 'mine'", told, "the script's own errors stay")
         _, told = self.script("def augment(batch, draw):", "    return batch['y']",
                               "ht.data.Arrays(x=np.ones(3), batch_size=1, augment=augment)")
         self.assertRegex(told, r'rows\.py", line(.|\n)*mine\.py", line 4, in augment(.|\n)*KeyError: .y.')

@@ -53,7 +53,7 @@ def build(devices=None, pipelines=1, pipeline="gpipe", micro_batches=None, **mor
         "maps": maps, "hidden": hidden, "logits": logits, "parts": ht.ops.reshape(deep, shape=[-4, 4], name="parts"),
         "best": ht.ops.argmax(logits, name="best"),
         "positive": ht.ops.greater(logits, ht.constant(np.float32(0)), name="positive"),
-        "row": data.row, "y": data.y, "hits": ht.ops.top_k_hits(logits, data.y, k=1, name="hits"),
+        "row": data.row, "y": data.y, "deep": deep, "hits": ht.ops.top_k_hits(logits, data.y, k=1, name="hits"),
         "total": deep.sum(axis=0), "loss": ht.models.mean_cross_entropy(logits, data.y, "mean"),
     }
     train = ht.optim.SGD(0.05).minimize(values["loss"])

@@ -177,6 +177,25 @@ class Replaced(unittest.TestCase):
                     np.testing.assert_array_equal(ht.load(f"{folder}/other")(x=np.ones((1, 1), np.float32)), wanted)
                     self.assertEqual(len(os.listdir(model)), 1)
 
+    def test_under_given_names(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job, out, wanted = self.trained(3, 1, f"{folder}/checkpoint")
+            job.save(f"{folder}/job", fetches={"answer": out})
+            ht.save(f"{folder}/script", {"answer": out}, f"{folder}/checkpoint")
+            for name in ("job", "script"):
+                model = ht.load(f"{folder}/{name}")
+                self.assertEqual(repr(model), "Predictor(x float32[B, 1] -> answer float32[B, 1])")
+                np.testing.assert_array_equal(model(x=np.ones((1, 1), np.float32)), wanted)
+            job.save(f"{folder}/two", fetches={"again": out, "answer": out.name})
+            found = ht.load(f"{folder}/two")(x=np.ones((1, 1), np.float32))
+            self.assertEqual(found, {"again": wanted, "answer": wanted})
+
+    def test_a_file_is_no_folder(self):
+        job, *_ = self.trained(1, 1)
+        says = r"^predict_test\.py:\d+: .*Not a directory"
+        with tempfile.NamedTemporaryFile() as file, self.assertRaisesRegex(OSError, says):
+            job.save(file.name)
+
     def test_a_training_s_checkpoints_are_not_replaced(self):
         with tempfile.TemporaryDirectory() as folder:
             job, out, _ = self.trained(3, 1, folder)
@@ -283,8 +302,17 @@ class Refusals(unittest.TestCase):
         for call, why in [
             (lambda: job.predict(run="nope"), "no fetches called 'nope'; there are: train, predict, plain, evaluate"),
             (lambda: job.predict(run="train"), "predict: run 'train' trains; choose a list without minimize"),
-            (lambda: job.predict(fetches=["nope"]), "predict: run 'predict' does not report 'nope'; it has: maps, hidden"),
-            (lambda: job.predict(fetches=[other]), r"predict: run 'predict' does not report Value\(float32\[-1, 3\]\)"),
+            (lambda: job.predict(fetches=["nope"]),
+             r"predict: 'nope' is in no list of the Executor that predicts; add a list without minimize\(\), such as "
+             r'"predict": \[nope\]'),
+            (lambda: job.predict(fetches=[other]), r"predict: Value\(float32\[B, 3\]\) belongs to another graph"),
+            (lambda: job.predict(fetches=[self.values["deep"]], run="plain"), "'deep_1' is in no list of the Executor"),
+            (lambda: job.predict(fetches=["maps"], run="plain"),
+             "predict: 'maps' is not in the list 'plain', but in 'predict'; leave run= out, or name that list"),
+            (lambda: job.predict(fetches=["maps", "y"]), "predict: no list of the Executor has all of maps, y; add one"),
+            (lambda: job.predict(fetches=["hits"]), "predict: 'hits' has no batch axis, so it has no value per sample"),
+            (lambda: job.predict(fetches="maps"), r"fetches must be a list of values, such as \[logits\], got 'maps'"),
+            (lambda: job.save(self.folder / "x", fetches={3: "logits"}), "fetches: a dict names the outputs, .*; 3 is not"),
             (lambda: job.predict({"z": x}, run="plain"), "run 'plain' reads field 'x', but the data have only z"),
             (lambda: job.predict({"x": x[:, :1]}, run="plain"),
              r"field 'x' is float32 rows of shape \[1, 5, 4\], the graph reads float32 rows of shape \[2, 5, 4\]"),
@@ -294,8 +322,9 @@ class Refusals(unittest.TestCase):
              r"the same number of rows, at least one; they have \{'x': 37, 'y': 3\}"),
             (lambda: job.predict({"x": x[:0]}), "the same number of rows, at least one"),
             (lambda: job.predict(cases.data_of(cases.arrays(), 4)), "the data have batches of 4 samples, the job needs 8"),
-            (lambda: job.evaluate(metrics={"a": "nope"}), "evaluate: metric 'a' does not report 'nope'; it has: loss, hits"),
-            (lambda: job.evaluate(metrics={"a": ("hits", "nope")}), "metric 'a' does not report 'nope'"),
+            (lambda: job.evaluate(metrics={"a": "nope"}),
+             "metric 'a' is made of 'nope', which is not a scalar of the list 'evaluate'; its scalars are loss, hits"),
+            (lambda: job.evaluate(metrics={"a": ("hits", "nope")}), "metric 'a' is made of 'nope'"),
             (lambda: job.save(self.folder, fetches=["y"], run="evaluate2"), "no fetches called 'evaluate2'"),
         ]:
             with self.subTest(why=why):

@@ -319,7 +319,7 @@ class Shown(unittest.TestCase):
     def test_values(self):
         ht.new_graph()
         x = ht.placeholder("x", "float32", [ht.BATCH, 2])
-        self.assertEqual((str(x), repr(x), x.name), ("x: float32[B, 2] = placeholder", "Value(float32[-1, 2])", "x"))
+        self.assertEqual((str(x), repr(x), x.name), ("x: float32[B, 2] = placeholder", "Value(float32[B, 2])", "x"))
         with ht.scope("fc"):
             y = ht.ops.relu(x, name="act")
         self.assertEqual(str(y), "fc/act: float32[B, 2] = relu")

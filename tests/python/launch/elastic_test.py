@@ -155,6 +155,7 @@ class Trainings(ElasticCase):
 
     def test_waits_for_machines_and_ends_by_signal(self):
         machines = self.folder / "late machines"
+        machines.write_text("")
         process = self.start("late", "--machines", str(machines))
         self.await_line(process, f"no machine is left; the job waits for a line in {machines}")
         machines.write_text("localhost 2\n")

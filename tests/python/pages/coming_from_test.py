@@ -314,7 +314,7 @@ class Checks(TrainCase):
                                r"lr 5\.0500e-06, time \d+\.\d{4}\n")
         told = self.run_words("python3", ROOT / "python" / "train_bert.py", "--help").stdout
         told = " ".join(told.split())
-        self.assertIn("--epochs EPOCHS default 100 ", told)
+        self.assertIn("--epochs EPOCHS passes over the data, or for BERT 100 steps each (default 100) ", told)
         for flag, default in (("--batch-size S", "64"),
                               ("--learning-rate RATE", "0.0001"), ("--warmup-steps WARMUP_STEPS", "2000"),
                               ("--data DATA", "~/.cache/hetu/datasets/wikicorpus_en")):

@@ -1,4 +1,5 @@
 """The tutorials, typed as a newcomer types them: their files written, their commands run, what they show compared."""
+import csv
 import json
 import os
 import pathlib
@@ -31,9 +32,17 @@ class Schedules(TypedPage):
 
     def test_its_files_and_commands(self):
         self.type_page("tutorial-schedules.md")
-        figures = {"eager.pdf": b"%PDF", "rehearsed.pdf": b"%PDF", "eager.svg": b"<?xml", "rehearsed.html": b"<!"}
+        figures = {"eager.pdf": b"%PDF", "rehearsed.pdf": b"%PDF", "eager.svg": b"<?xml", "rehearsed.html": b"<!",
+                   "column.pdf": b"%PDF", "page.pdf": b"%PDF"}
         for name, start in figures.items():
             self.assertTrue((self.folder / name).read_bytes().lstrip().startswith(start), name)
+        with open(self.folder / "table.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual({row["method"] for row in rows}, {"1f1b", "zb-h1", "zb-v", "chimera", "eager:eager"})
+        for row in rows:
+            self.assertEqual(bool(row["rank"]), not row["refused"], row)
+        self.assertEqual({row["blocks_per_stage"] for row in rows if row["rank"] and row["method"] == "zb-v"},
+                         {"2,1,1,1,1,1,1,1"})
 
 
 class Cluster(TypedPage):

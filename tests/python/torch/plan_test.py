@@ -3,11 +3,14 @@
 
 Skipped where PyTorch is not installed (`./run torch`)."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,6 +90,40 @@ class Profile(unittest.TestCase):
         self.assertEqual(list(profile["micro_batch_sizes"]), ["1", "2", "4"])
         self.assertEqual(set(profile["spread"]), {"1", "2", "4"})
         self.assertEqual(profile["threads"], torch.get_num_threads())
+
+    def equal_pieces(self, is_slow):
+        """Returns the profile of four equal pieces, and what was printed. is_slow(n): the machine is busy in the n-th call
+        of a piece. A round has 8 calls, after a first pass of 16."""
+        import torch
+        from torch import nn
+
+        import hetu.torch
+
+        calls = []
+
+        class Piece(nn.Linear):
+            def forward(self, x):
+                calls.append(1)
+                time.sleep(0.16 if is_slow(len(calls)) else 0.04)
+                return super().forward(x)
+
+        x, made = torch.ones(2, WIDTH), nn.Sequential(*[Piece(WIDTH, WIDTH) for _ in range(4)])
+        with contextlib.redirect_stderr(io.StringIO()) as printed:
+            hetu.torch.profile(made, nn.MSELoss(), x, x, (2,), self.file, turns=6)
+        return json.loads(self.file.read_text()), printed.getvalue()
+
+    def test_a_busy_phase_slows_all_pieces_alike(self):
+        """Equal pieces have equal times on a machine that is busy at first."""
+        profile, _ = self.equal_pieces(lambda call: call < 40)
+        forwards = [block["forward"] for block in profile["micro_batch_sizes"]["2"]["blocks"]]
+        self.assertLess(max(forwards), 2 * min(forwards), forwards)  # the phases differ by a factor of 4
+
+    def test_varying_times_are_reported(self):
+        profile, printed = self.equal_pieces(lambda call: call // 8 % 2)
+        found = profile["variation"]["2"]
+        self.assertGreater(found["share"], 0.15)
+        self.assertRegex(found["says"], r"varied by up to \d+ % while they were measured \(block \d, micro-batches of 2")
+        self.assertEqual(printed, f"hetu.torch.profile: {found['says']}\n")
 
     def test_the_model_is_left_as_it_was(self):
         import torch
@@ -202,6 +239,17 @@ class Plans(unittest.TestCase):
             for name, p in alone.named_parameters():
                 self.assertTrue(torch.equal(found[name], p.grad), name)
 
+    def test_numbers_of_workers(self):
+        """A run says which process each worker is, if the plan has another order than the machines."""
+        from hetu.torch.planned import FoundPlan
+
+        answer, hosts = self.plan(methods=["1f1b"], stages=[4]), [("a", 2), ("b", 2)]
+        answer["plan"]["workers"] = [0, 2, 1, 5]
+        self.assertEqual(FoundPlan(answer).numbering(hosts),
+                         "by plan=, worker 1 is process 2 on b, worker 2 is process 1 on a")
+        answer["plan"]["workers"] = [0, 2, 3, 5]
+        self.assertEqual(FoundPlan(answer).numbering(hosts), "")
+
     def test_bad_plans(self):
         """A plan for other workers, pieces or batches is refused in one line."""
         import torch
@@ -236,9 +284,48 @@ class Plans(unittest.TestCase):
         for plan, named, says in cases:
             with self.assertRaisesRegex(ValueError, says):
                 pipe(plan, **named)
-        alone = hetu.torch.Pipeline(nn.Sequential(nn.Linear(WIDTH, WIDTH)), nn.MSELoss())
-        with self.assertRaisesRegex(ValueError, "made without plan="):
-            alone.write_trace(self.folder / "trace.json", costs=self.costs)
+
+    def test_any_schedule_takes_a_forecast(self):
+        """costs= of write_trace is for every schedule. A trace isn't lost if they don't fit. It has the schedule's name."""
+        import torch
+        from torch import nn
+
+        import hetu.torch
+
+        def mine(stages, micro_batches):
+            micros = range(micro_batches)
+            return [[f"{s}F{m}" for m in micros] + [f"{s}B{m}" for m in micros] for s in range(stages)]
+
+        def recorded(pieces, **named):
+            pipe = hetu.torch.Pipeline([nn.Linear(WIDTH, WIDTH) for _ in range(pieces)], nn.MSELoss(), mine, 8,
+                                       devices="threads:4", **named)
+            x = torch.ones(16, WIDTH)
+            pipe.step(x, x)
+            pipe.record()
+            pipe.step(x, x)
+            return pipe
+
+        path = self.folder / "trace.json"
+        pipe = recorded(6, first_pieces=[0, 3, 4, 5])
+        pipe.write_trace(path, costs=self.costs)
+        blocks = json.loads(self.costs.read_text())["micro_batch_sizes"]["2"]["blocks"]
+        forwards = {event["args"]["stage"]: event["dur"] for event in json.loads(path.read_text())["traceEvents"]
+                    if event["ph"] == "X" and event["pid"] == 0 and event["cat"] == "F"}
+        for stage, (first, end) in enumerate([(0, 3), (3, 4), (4, 5), (5, 6)]):
+            self.assertAlmostEqual(forwards[stage], 1e3 * sum(b["forward"] for b in blocks[first:end]), 3)
+        compared = json.loads(subprocess.run(["hetu", "compare", path, "--format", "json"], check=True, capture_output=True,
+                                             text=True).stdout)
+        self.assertIn("model.json, a forecast", compared["prediction"])
+        self.assertRegex(compared["method"], r"plan_test:.*mine$")
+        earlier = self.folder / "earlier.json"
+        for file, costs in ((earlier, None), (path, earlier)):
+            pipe.step(torch.ones(16, WIDTH), torch.ones(16, WIDTH))  # a trace has the steps since the one before
+            pipe.write_trace(file, costs=costs)
+        self.assertEqual(json.loads(path.read_text())["metadata"]["forecast"], str(earlier))
+        path.unlink()
+        with self.assertRaisesRegex(ValueError, r"6 block\(s\), and the model 7 piece\(s\).*trace.json is written"):
+            recorded(7).write_trace(path, costs=self.costs)
+        self.assertTrue(path.exists())
 
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
@@ -265,6 +352,7 @@ class Path4(unittest.TestCase):
             self.assertEqual(printed.count("the bits of one process"), 4, printed)
             compared = json.loads(self.run_in(folder, "hetu", "compare", "trace.json", "--format", "json"))
             trace = json.loads(Path(folder, "trace.json").read_text())
+            self.assertEqual(trace["metadata"]["costs"]["samples_per_micro_batch"], plan["micro_batch_size"])
             rows = {}  # the instructions of each worker and step, by source
             for event in trace["traceEvents"]:
                 # The planner's plans have no sum of the loss (REDUCE_SCALARS).

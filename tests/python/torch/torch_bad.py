@@ -133,12 +133,55 @@ def norms(worker, _):
     torch.nn.utils.clip_grad_norm_(pipe.parameters(), 1.0)
 
 
+def own_lines(worker, _):
+    """Uses the script's model where the Pipeline is meant: all lines that would be wrong on a worker without an error. Lines
+    that are right stay allowed."""
+    torch.manual_seed(1)
+    model = nn.Sequential(*[nn.Sequential(Piece(), nn.BatchNorm1d(WIDTH)) for _ in range(4)])
+    old = list(model.parameters())
+    before = torch.optim.AdamW(old)
+    pipe = hetu.torch.Pipeline(model, nn.MSELoss(), "1f1b", 2)
+    step(pipe)
+    state, optimizer = pipe.state_dict(), "give the optimizer pipe.parameters(), or groups of pipe.named_parameters()"
+    by_decay = [{"params": [p for _, p in model.named_parameters() if p.dim() == d]} for d in (1, 2)]
+    lines = [(lambda: nn.utils.clip_grad_norm_(model.parameters(), 1.0), "pipe.clip_grad_norm_(max_norm)"),
+             (lambda: nn.utils.clip_grad_norm_(old, 1.0), "pipe.clip_grad_norm_(max_norm)"),
+             (lambda: nn.utils.clip_grad_value_(model.parameters(), 1.0), "pipe.clip_grad_value_(clip_value)"),
+             (lambda: [p.grad for p in model.parameters()], "read pipe.parameters()"),
+             (lambda: torch.save(model.state_dict(), os.devnull), "call pipe.state_dict() on all workers"),
+             (lambda: torch.save(model, os.devnull), "save the result of pipe.state_dict()"),
+             (lambda: model.load_state_dict(state), "call pipe.load_state_dict(state)"),
+             (lambda: torch.optim.AdamW(model.parameters()), optimizer), (lambda: torch.optim.AdamW(by_decay), optimizer),
+             (before.step, optimizer),
+             (lambda: model(torch.ones(ROWS, WIDTH)), "call pipe.predict(inputs)"),
+             (lambda: torch.optim.swa_utils.AveragedModel(model), "hetu.torch.AveragedModel(pipe)"),
+             (lambda: [p.detach().clone() for p in model.parameters()], "read pipe.parameters()"),
+             (lambda: nn.utils.parameters_to_vector(model.parameters()), "read pipe.parameters()"),
+             (lambda: [b.clone() for b in model.buffers()], "read pipe.parameters()"),
+             (lambda: [nn.init.zeros_(p) for p in model.parameters()], "read pipe.parameters()"),
+             (lambda: model.half(), "before you make the Pipeline")]  # the last: it has changed this worker's stage
+    for number, (line, text) in enumerate(lines):
+        try:
+            line()
+        except ValueError as error:
+            assert "is on another worker" in str(error) and text in str(error), f"line {number}: {error}"
+        else:
+            raise AssertionError(f"line {number} is accepted")
+    assert sum(p.numel() for p in model.parameters()) == 4 * (WIDTH * WIDTH + 3 * WIDTH)
+    model.train().requires_grad_(True).zero_grad()
+    before.zero_grad()
+    assert str(old) and str(model) and torch.optim.AdamW(pipe.parameters())
+    computed.clear()
+    hetu.torch.Pipeline(model, nn.MSELoss(), "1f1b", 2, first_pieces=[0, 1 if worker else 3])
+
+
 def folders(worker, folder):
     """Saves to another folder on worker 1."""
     made().save(Path(folder, f"folder-{worker}"))
 
 
 CASES = {"folders": (folders, "save: worker 1 was given the folder 'folder-1' and worker 0 'folder-0'"),
+         "own_lines": (own_lines, "an earlier Pipeline of this model has left '[23].0.weight|'1.0.weight"),
          "norms": (norms, r"clip_grad_norm_\(pipe.parameters\(\)\): .* Call pipe.clip_grad_norm_\(max_norm\)"),
          "names": (names, "worker 1 has different parameter names than worker 0"),
          "versions": (versions, "worker 1 has PyTorch 2.6.0, worker 0 has"),

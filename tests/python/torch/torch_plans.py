@@ -25,7 +25,7 @@ def hetu(*words: str) -> subprocess.CompletedProcess[str]:
 def methods() -> list[str]:
     """Returns the names that `hetu schedule` knows, from its error for an unknown name."""
     answer = hetu("schedule", "no-such-method", "--stages", "1", "--micro-batches", "1").stderr
-    return re.split(r",\s*", answer.split("known here:")[1].strip())
+    return re.split(r",\s*", re.sub(r" \([^)]*\)", "", answer.split("in brackets:")[1]).strip())
 
 
 def runtime(workers: int, stages: int, micros: int) -> object:

@@ -68,7 +68,7 @@ class Torch(unittest.TestCase):
             for name, text in zip(pages, snippets(), strict=True):
                 Path(folder, f"{name}.py").write_text(text)
             printed = job(2, folder, [*SAMPLE, "bad", "empty", "loaded", "dcp", "varuna overflow 2 1", *pages])
-            for word, lines in (("BAD ", 13), ("EMPTY ", 3), ("OVERFLOW", 1), ("LOADED", 1),
+            for word, lines in (("BAD ", 14), ("EMPTY ", 3), ("OVERFLOW", 1), ("LOADED", 1),
                                 ("DCP: ", 1)):
                 self.assertEqual(printed.count(word), 2 * lines, printed)
             self.expect(printed, 2, SAMPLE[:-2])
