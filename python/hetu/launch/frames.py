@@ -8,7 +8,7 @@ From guards:
     OUT, ERR    whole lines, or a part of a long or unfinished line
     PROGRESS    a JSON object
     TOLD        mpirun ends this worker, and may soon kill the guard
-    STOPPED     JSON: a signal has stopped this process
+    STOPPED     JSON: a signal has stopped this process, or it runs again
     EXIT        JSON
     HEARTBEAT
 

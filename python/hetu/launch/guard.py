@@ -274,14 +274,17 @@ class Guard:
                     self.lose()
 
     def report_stopped(self, now):
-        """Reports to heturun that a signal has stopped the worker, or Open MPI's daemon on another host. heturun itself
-        watches mpirun on its own host."""
+        """Reports to heturun that a signal has stopped the worker, or Open MPI's daemon on another host, and when the
+        process runs again. heturun itself watches mpirun on its own host."""
         watched = {self.child.pid: "worker", self.target: "worker"}
         if self.remote:
             watched[self.parent] = "daemon"
         stopped = set(self.stop_watch.stay_stopped(watched, now))
         for pid in stopped - self.reported:
             self.send(STOPPED, {"pid": pid, "what": watched[pid]})
+        for pid in self.reported - stopped:
+            if processes.runs(pid):  # it may also have ended, which is reported otherwise
+                self.send(STOPPED, {"pid": pid, "what": watched[pid], "resumed": True})
         self.reported = stopped
 
     def watch(self, streams, wakeup):

@@ -70,11 +70,20 @@ def ways_of(pid, number):
 
 def is_stopped(pid):
     """Returns true if a signal has stopped a process (SIGSTOP, Ctrl-Z). A process that a debugger holds doesn't count."""
+    return _state(pid) == b"T"
+
+
+def runs(pid):
+    """Returns true if a process exists that isn't stopped and hasn't ended."""
+    return _state(pid) in (b"R", b"S", b"D", b"I")
+
+
+def _state(pid):
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] == b"T"
+            return file.read().rpartition(b")")[2].split()[0]
     except (OSError, IndexError):
-        return False
+        return b""
 
 
 class StopWatch:

@@ -292,13 +292,18 @@ class Job:
     # -- stopped processes -----------------------------------------------------------------------------------------------
 
     def _take_stopped(self, worker, stopped):
-        """Handles a stopped process that a guard has reported. A stopped worker may continue later, and the others notice
-        it if they wait for it. Without its daemon, a host can neither start nor end workers."""
+        """Handles a stopped process that a guard has reported, or one that runs again. A stopped worker may continue later,
+        and the others notice it if they wait for it. Without its daemon, a host can neither start nor end workers."""
         pid = int(stopped["pid"])
-        if stopped["what"] == "worker":
-            worker.stopped = True
+        is_worker, ends = stopped["what"] == "worker", self._ended_at is not None or worker.part.lost_at is not None
+        if is_worker:
+            worker.stopped = "resumed" not in stopped
+        if "resumed" in stopped:
+            if is_worker and not ends:  # otherwise heturun itself resumes it, so that it can end
+                self._say(f"{worker.describe()} runs again")
+        elif is_worker:
             self._say(f"{worker.describe()} {STOPPED}; `kill -CONT {pid}` on {worker.host} resumes it")
-        elif self._ended_at is None and worker.part.lost_at is None:
+        elif not ends:
             self._fail(worker.part, COMM, f"Open MPI's daemon on {worker.host} (pid {pid}) {STOPPED}")
 
     def _check_stopped(self, now):

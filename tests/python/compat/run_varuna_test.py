@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hetu.compat.varuna import node, run_varuna
-from processes import process_of
+from processes import process_of, processes_with
 
 HERE = Path(__file__).resolve().parent
 SCRIPT = HERE / "varuna_megatron.py"
@@ -74,6 +74,26 @@ class Node(Case):
         file = self.folder / "varuna.env"
         file.write_text("# of the cluster\nexport GLOO_SOCKET_IFNAME=eth0\nA='b c'\n\nNCCL_DEBUG=INFO\n")
         self.assertEqual(node.read_variables(file), {"GLOO_SOCKET_IFNAME": "eth0", "A": "b c", "NCCL_DEBUG": "INFO"})
+
+
+class Alone(Case):
+    def test_no_morphing_passes_signals_on(self):
+        """A signal to the launcher ends the job, and leaves no process behind."""
+        self.list.write_text("127.0.0.1\n")
+        (self.folder / "waits.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(300)\n")
+        mark = f"varuna-{uuid.uuid4()}"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "varuna.run_varuna", "--machine_list", str(self.list), "--gpus_per_node", "2",
+             "--batch-size", "4", "--nstages", "2", "--chunk_size", "2", "--code_dir", str(self.folder), "--no_morphing",
+             "waits.py"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "MARK": mark})
+        for _ in range(2):
+            self.assertIn("up", process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=MANY_S)
+        self.assertEqual(process.returncode, 143, error)
+        self.assertIn("heturun: SIGTERM: ending 2 workers", error)
+        self.assertEqual(list(processes_with(mark)), [])
 
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")

@@ -94,6 +94,7 @@ class Workers(FaultCase):
         self.check_reported(process, rf"^heturun: worker 1 \(\S+, pid {pids[1]}\) {STOPPED}; `kill -CONT {pids[1]}` on \S+ "
                                      "resumes it$")
         os.kill(pids[1], signal.SIGCONT)
+        self.check_reported(process, rf"^heturun: worker 1 \(\S+, pid {pids[1]}\) runs again$")
         self.check_end(process, 0)
 
     @unittest.skipUnless(shutil.which("hetu"), "the hetu tool was not built")

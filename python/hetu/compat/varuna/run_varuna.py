@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from typing import Any
 from hetu import files
 from hetu.compat.varuna import checkpoint, node
 from hetu.compat.varuna.auto_config import AutoConfig
-from hetu.launch import elastic, network
+from hetu.launch import elastic, network, processes
 from hetu.launch.elastic_layout import Layout, best_layout
 
 HERE = Path(__file__).resolve().parent
@@ -183,7 +184,28 @@ def run_once(training: ScriptTraining, machines: elastic.Machines) -> int:
     with tempfile.TemporaryDirectory(prefix="hetu-varuna-") as folder:
         words = [sys.executable, heturun(), *elastic.place(used, folder), "--log-dir", training.given.log_dir,
                  *training.command(layout, True)]
-        return subprocess.run(words, check=False, env={**os.environ, **training.environment(layout, used)}).returncode
+        return _supervised(words, {**os.environ, **training.environment(layout, used)})
+
+
+def _supervised(words: list[str], environment: dict[str, str]) -> int:
+    """Runs heturun, and passes on the signals that end a job or make it save. Returns the exit status."""
+    me, held, process = os.getpid(), list[int](), None
+
+    def take(number: int, _frame: Any) -> None:
+        if process is None:
+            held.append(number)
+        else:
+            process.send_signal(number)
+
+    for number in elastic.SIGNALS:
+        signal.signal(number, take)
+    # In a session of its own, so that Ctrl-C of a terminal arrives once.
+    process = subprocess.Popen(words, env=environment, start_new_session=True,
+                               preexec_fn=lambda: processes.die_with_parent(signal.SIGTERM, me))
+    for early in held:
+        process.send_signal(early)
+    code = process.wait()
+    return code if code >= 0 else 128 - code
 
 
 def main(argv: list[str] | None = None) -> int:
