@@ -30,6 +30,8 @@ _ON_USE = {"AutoConfig": "hetu.compat.varuna.auto_config", "CutPoint": "hetu.tor
 def __getattr__(name: str) -> Any:
     if name not in _ON_USE:
         raise AttributeError(f"module 'hetu.varuna' has no attribute '{name}'")
+    if name != "AutoConfig":
+        importlib.import_module("hetu.torch")  # says how to install PyTorch where it's missing
     return getattr(importlib.import_module(_ON_USE[name]), name)
 
 
