@@ -129,6 +129,10 @@ std::vector<Variable> user_variables() {
                              "HETU_ISA={} ./run install",
                              built, v));
        }},
+      {{"HETU_RUNS", "runs", "user",
+        "Folder in which heturun makes the run folder of each job; none: no job has one. --run-dir "
+        "takes precedence."},
+       nullptr},
       {{"HETU_DEVICE", "auto", "user",
         "Device that workers compute on. --device takes precedence unless it is auto."},
        [](Env& e, const std::string&, const std::string& v) { e.device = v; }},
@@ -241,9 +245,8 @@ std::vector<Variable> launcher_variables() {
         "Layout of this round of heturun --elastic --layout, as pipelines x stages x micro-batches "
         "of each pipeline, such as 2x2x4."},
        nullptr},
-      {{"HETU_HANG_LIMIT", "", "heturun",
-        "Seconds of heturun --hang-limit. If it is set, each worker reports its position once a "
-        "second."},
+      {{"HETU_RUN_FOLDER", "", "heturun",
+        "Run folder of a job of heturun --elastic, for its rounds. Workers don't receive it."},
        nullptr},
       {{"HETU_ROUND", "", "heturun",
         "File in which a round of heturun --elastic notes what its workers report. Workers don't "

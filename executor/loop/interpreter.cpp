@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "executor/loop/interpreter_impl.h"
+#include "executor/loop/work_time.h"
 
 namespace hetu {
 
@@ -86,6 +87,8 @@ void Interpreter::Impl::run(const Action& action, int raised) {
   messages.start_due_sends(false);
   messages.post_ahead();
   const std::optional<Done> result = carry_out(action, instr);
+  if (result && is_compute(instr.kind) && result->end.at_once())
+    WorkTime::add(result->end.wait() - result->start_ns);
   if (!result || trace == nullptr) return;
   const bool ended = result->end.at_once();
   trace->add(instr, result->step, result->start_ns, ended ? result->end.wait() : result->start_ns);

@@ -311,6 +311,7 @@ void bind_state(JobClass& job) {
       .def("set_step", [](Job& j, std::int64_t step) { j.set_step(step); })
       .def_prop_ro("step", [](const Job& j) { return j.step(); })
       .def_prop_ro("pipeline", [](const Job& j) { return j.plan().pipeline; })
+      .def_prop_ro("row", [](const Job& j) { return j.plan().row; })
       .def_prop_ro("stage", [](const Job& j) { return j.plan().stage(); })
       .def_prop_ro("first_block", [](const Job& j) { return j.plan().options.first_block; })
       .def_prop_ro("cuts", [](const Job& j) { return j.plan().options.cuts; })

@@ -4,6 +4,7 @@
 
 #include "base/machine_cores.h"
 #include "executor/job/links.h"
+#include "executor/loop/work_time.h"
 #include "net/transport/inproc.h"
 #include "python/src/bindings.h"
 
@@ -42,6 +43,9 @@ void bind_links(nb::module_& m) {
       .def("abort", &comm::Transport::abort, nb::call_guard<nb::gil_scoped_release>())
       .def("leave", &comm::Transport::leave, nb::call_guard<nb::gil_scoped_release>())
       .def("give_up", &comm::Transport::give_up, nb::call_guard<nb::gil_scoped_release>());
+  m.def(
+      "work_s", [] { return 1e-9 * static_cast<double>(WorkTime::total()); },
+      "Returns the seconds that this process has spent in compute instructions.");
   m.def(
       "connect", [](int number) { return open_links(number, look_at_signals); },
       nb::call_guard<nb::gil_scoped_release>());

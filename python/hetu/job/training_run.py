@@ -105,7 +105,7 @@ class TrainingRun:
 
     def _step(self) -> Step | None:
         worker = self.worker
-        with watch.step(lambda: int(worker.step)):
+        with watch.step(lambda: int(worker.step), worker.job.row):
             computed = worker.compute(lambda loader: worker.job.next(loader, worker.single, worker.loaders_of_all),
                                       worker.loader)
         if computed is None:

@@ -10,7 +10,8 @@ EXPORTED = re.compile(r"(HETU|DMLC|PS|OMP|GOMP|KMP|OPENBLAS|MKL|DNNL|ONEDNN|NCCL
                       r"LD_LIBRARY_PATH$|VIRTUAL_ENV$|LANG$|LC_|DEBUG_HETERO$)")
 # Variables that an enclosing MPI job or heturun has left in the environment.
 FOREIGN = re.compile(r"OMPI_COMM_|OMPI_UNIVERSE|OMPI_MCA_(orte|ess|pmix|prte)_|PMIX_|PRTE_|"
-                     r"HETU_(JOB|HOSTS|PROGRESS_FD|CONTROL_TOKEN|COORDINATOR|SERVERS|FIRST_WORKER|PIPELINES|ROUND|HANG_LIMIT)$")
+                     r"HETU_(JOB|HOSTS|PROGRESS_FD|CONTROL_TOKEN|COORDINATOR|SERVERS|FIRST_WORKER|PIPELINES|ROUND|"
+                     r"RUN_FOLDER)$")
 
 
 def threads_of(command, fallback):

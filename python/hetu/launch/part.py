@@ -58,6 +58,7 @@ class Worker:
     code: int | None = None  # exit status, or minus the signal's number
     error: str = ""
     told: bool = False  # mpirun has ended it
+    beat: dict = dataclasses.field(default_factory=dict)  # its last report (hetu/process/watch.py)
     stopped: bool = False  # its guard has found it stopped by a signal
     words: bytes = b""  # the traceback or line that it ended with
 

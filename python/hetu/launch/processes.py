@@ -17,6 +17,21 @@ def die_with_parent(signal_number, parent):
         os._exit(1)
 
 
+def memory_kills():
+    """Returns how many processes this host has killed for lack of memory since it was started; 0 if it doesn't say."""
+    try:
+        with open("/proc/vmstat", encoding="ascii") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
+    except OSError:
+        return 0
+
+
+def unignored(numbers):
+    """Returns the signals without SIGHUP if this process has inherited to ignore it: nohup means that the job survives the
+    terminal."""
+    return [number for number in numbers if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+
+
 def adopt_orphans():
     """Makes this process the parent of descendants whose own parent ends."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -15,8 +15,10 @@ from hetu.launch.hangs import Hangs
 from hetu.launch.links import Events as LinkEvents
 from hetu.launch.links import Links
 from hetu.launch.part import COMM, FORCE_ALL_S, FORCE_LOST_S, STOPPED, TIMEOUT, Part, Worker, signal_name, status_of
+from hetu.launch.run_folder import RunFolder
 from hetu.launch.services import Job as ServedJob
 from hetu.launch.services import Loop, Servers, Services
+from hetu.launch.slow import Slow
 
 IO = 4  # exit status as in hetu.process.errors
 TOLD_WRONG = (2, 3)  # exit codes for an invalid command line or cluster, see hetu.process.errors
@@ -33,9 +35,11 @@ class Job:
     say: prints heturun's own lines.
     servers: the parameter servers that workers may use.
     hang_limit_s: see hangs.py.
+    slow_limit: see slow.py.
     """
 
-    def __init__(self, workers, addresses, timeout_s, display, say, parts=1, servers=None, hang_limit_s=0.0):
+    def __init__(self, workers, addresses, timeout_s, display, say, parts=1, servers=None, hang_limit_s=0.0,
+                 slow_limit=0.0):
         servers = servers or Servers()
         self.name = secrets.token_hex(6)
         self.directories = []
@@ -59,10 +63,13 @@ class Job:
         self._statuses = {}
         self._stop_watch = processes.StopWatch()
         self._hangs = Hangs(hang_limit_s)
+        self._slow = Slow(slow_limit)
         self._watched_at = 0.0
         self._reporter = None  # the worker whose progress is drawn
+        self._last_step = None  # of its reports
         self._raw = None  # joins the workers' output if it is not tagged
         self._logs = None  # an output.Logs that also receives the workers' output
+        self._run = RunFolder(None, say)
         self._will_save = False
         self._names_hosts = False  # in the tags of lines
         self._names_pids = False  # of workers that start
@@ -107,7 +114,7 @@ class Job:
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
-    def run(self, commands, raw=False, saves=False, hosts=1, verbose=False, log_dir=None):
+    def run(self, commands, raw=False, saves=False, hosts=1, verbose=False, log_dir=None, run_folder=None):
         """Runs an mpirun per part to the end of the job. Returns the exit status.
 
         commands: (arguments, environment) of each mpirun.
@@ -116,7 +123,9 @@ class Job:
         hosts: the number of hosts with workers. With several, tags of lines contain the host.
         verbose: True prints the process id of each worker that starts.
         log_dir: a folder for files with the workers' output.
+        run_folder: the RunFolder of the job.
         """
+        self._run = run_folder or self._run
         self._will_save = saves
         self._names_hosts = hosts > 1
         self._names_pids = verbose
@@ -127,7 +136,7 @@ class Job:
         for descriptor in (wakeup, wakeup_end):
             os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
-        for number in SIGNALS:
+        for number in processes.unignored(SIGNALS):
             signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # signals that arrived before are handled now
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
@@ -147,6 +156,9 @@ class Job:
             self._tick(time.monotonic())
         self._display.close()
         self._show_mpirun()
+        if self._last_step is not None:
+            self._note({"step": self._last_step})
+        self._run.end(self._workers, self._slow, self._code)
         return self._code
 
     def _turn(self, patience_s):
@@ -178,11 +190,11 @@ class Job:
     def _take_signals(self, wakeup):
         for number in os.read(wakeup, 4096):
             if number == signal.SIGUSR1:
-                self._ask_to_save(f"SIGUSR1 sent to {len(self._workers)} workers: {self._save_words()}")
+                self._ask_to_save(f"SIGUSR1 sent to {self._all()}: {self._save_words()}")
             elif number == signal.SIGINT and self._ended_at is None and not self._interrupted and self._saves():
                 self._interrupted = True
-                self._ask_to_save(f"SIGINT: SIGUSR1 sent to {len(self._workers)} workers: checkpoint and exit; a second "
-                                  "SIGINT ends them at once")
+                self._ask_to_save(f"SIGINT: SIGUSR1 sent to {self._all()}: checkpoint and exit; a second SIGINT ends "
+                                  "them at once")
             elif number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 twice = self._interrupted if self._ended_at is None else self._code == 128 + number
                 unsaved = any(w.training == "unsaved" for w in self._workers if w.code is None)
@@ -225,7 +237,7 @@ class Job:
             self._services.tell(worker)
 
     def _take_frame(self, worker, kind, payload):
-        if kind in (frames.OUT, frames.ERR) and self._logs is not None:
+        if kind in (frames.OUT, frames.ERR):
             self._log(worker, kind == frames.OUT, payload)
         if kind == frames.HELLO:
             self._take_hello(worker, json.loads(payload))
@@ -265,7 +277,10 @@ class Job:
 
     def _take_progress(self, worker, record):
         if "beat" in record:
-            self._hangs.take(worker, record["beat"], time.monotonic())
+            worker.beat = record["beat"]
+            self._hangs.take(worker, worker.beat, time.monotonic())
+            if text := self._slow.take(worker, worker.beat, time.monotonic()):
+                self._say(text)
             return
         if "elastic" in record:
             self._note(record["elastic"])
@@ -278,7 +293,9 @@ class Job:
         if worker is not self._reporter:
             return
         if "step" in record:
+            self._last_step = record["step"]
             self._display.show(record)
+            self._run.progress(record, self._display.eta_s(), self._display.text())
         elif record.get("closed"):
             self._display.close()
             self._reporter = None
@@ -380,6 +397,9 @@ class Job:
         self._display.redraw()
 
     def _log(self, worker, is_out, data):
+        self._run.output(worker.number, is_out, data)
+        if self._logs is None:
+            return
         try:
             self._logs.write(worker.number, is_out, data)
         except output.OutputError as error:
@@ -393,8 +413,10 @@ class Job:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _others(self):
-        left = sum(worker.code is None for worker in self._workers)
-        return f"{left} worker{'s' if left != 1 else ''}"
+        return _workers(sum(worker.code is None for worker in self._workers))
+
+    def _all(self):
+        return _workers(len(self._workers))
 
     def _end(self, code, text):
         if self._ended_at is not None:
@@ -454,6 +476,7 @@ class Job:
             self._check_end(now)
         self._press(now)
         self._links.check(now)
+        self._run.status(self._workers, self._slow)
 
     def _check_end(self, now):
         living = [part for part in self._parts if part.lost_at is None]
@@ -492,3 +515,7 @@ class Job:
             self._forced = True
             if any(part.process.pid not in self._statuses for part in self._parts):
                 processes.kill_descendants(self._statuses)
+
+
+def _workers(count):
+    return f"{count} worker{'s' if count != 1 else ''}"

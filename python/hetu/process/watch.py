@@ -1,4 +1,5 @@
-"""Reports this worker's position to heturun once a second, for `heturun --hang-limit` (hetu/launch/hangs.py).
+"""Reports this worker's position and work to heturun once a second, for `heturun --hang-limit` (hetu/launch/hangs.py) and
+the search for slow workers (hetu/launch/slow.py).
 
 A thread of its own sends the reports, so they go on while the worker waits for others or is blocked in a function of the
 script. A worker whose process is stopped, or whose interpreter is blocked, sends none, which heturun notices, too.
@@ -23,23 +24,24 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hetu import progress
+from hetu import _hetu, progress
 
 EVERY_S = 1.0
 LAPS = 100  # last steps whose times are remembered
-LIMIT = "HETU_HANG_LIMIT"
 
 
 class Watch:
     """The position of a worker.
 
     position: returns the instruction that the worker runs, as text.
+    work: returns the seconds that it has computed.
     send: sends a record to heturun. clock: returns seconds.
     """
 
-    def __init__(self, position: Callable[[], str], send: Callable[[dict[str, Any]], Any] = progress.tell,
-                 clock: Callable[[], float] = time.monotonic) -> None:
-        self.position, self.send, self.clock = position, send, clock
+    def __init__(self, position: Callable[[], str], work: Callable[[], float],
+                 send: Callable[[dict[str, Any]], Any] = progress.tell, clock: Callable[[], float] = time.monotonic) -> None:
+        self.position, self.work, self.send, self.clock = position, work, send, clock
+        self.row = 0  # the worker's number in its pipeline
         self.number = 0  # steps done, which is the number of the current step or of the next one
         self.base = "over"
         self.inside: collections.Counter[str] = collections.Counter()  # saves and evaluations that have begun
@@ -51,7 +53,7 @@ class Watch:
         """Returns the record for heturun."""
         phase = next(iter(+self.inside), self.base)
         return {"beat": {"step": self.number, "phase": phase, "at": self.position() if phase == "step" else "",
-                         "slowest_s": max(self.laps, default=0.0)}}
+                         "slowest_s": max(self.laps, default=0.0), "work_s": round(self.work(), 6), "row": self.row}}
 
     def run(self) -> None:
         """Sends a report per second, until end()."""
@@ -68,9 +70,11 @@ class Watch:
             self.base = "over"
 
     @contextlib.contextmanager
-    def step(self, number: Callable[[], int]) -> Iterator[None]:
+    def step(self, number: Callable[[], int], row: int) -> Iterator[None]:
         """Marks a step of a training, or a call that makes none. The time of a step counts from the end of the one before,
-        without saves and evaluations. `number` returns the number of steps done."""
+        without saves and evaluations. `number` returns the number of steps done; `row` is the worker's number in its
+        pipeline."""
+        self.row = row
         self.number = before = number()
         is_first = self.base in ("starts", "over")
         if self.base == "between":
@@ -101,10 +105,10 @@ _watch: Watch | None = None
 
 
 def begin(links: Any) -> None:
-    """Starts the reports, if heturun has asked for them."""
+    """Starts the reports, if heturun has started this process."""
     global _watch
-    if _watch is None and os.environ.get(LIMIT):
-        _watch = Watch(links.position)
+    if _watch is None and os.environ.get("HETU_PROGRESS_FD"):
+        _watch = Watch(links.position, _hetu.work_s)
         threading.Thread(target=_watch.run, name="hetu-watch", daemon=True).start()
 
 
@@ -121,9 +125,9 @@ def training() -> contextlib.AbstractContextManager[None]:
     return _watch.training() if _watch else contextlib.nullcontext()
 
 
-def step(number: Callable[[], int]) -> contextlib.AbstractContextManager[None]:
+def step(number: Callable[[], int], row: int) -> contextlib.AbstractContextManager[None]:
     """See Watch.step()."""
-    return _watch.step(number) if _watch else contextlib.nullcontext()
+    return _watch.step(number, row) if _watch else contextlib.nullcontext()
 
 
 def during(phase: str) -> contextlib.AbstractContextManager[None]:

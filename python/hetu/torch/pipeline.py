@@ -231,7 +231,7 @@ class Pipeline(ModuleLike):
             self.averages.begin_step(scaler)
         scale = self._scale_of(scaler) * factor
         kept = Outputs() if return_outputs else None
-        with watch.step(lambda: self.steps):
+        with watch.step(lambda: self.steps, self.row):
             loss, outputs = self._run(inputs, target, training=True, scale=scale, accumulate=accumulate, kept=kept)
         if self.averages:
             self.averages.end_step()

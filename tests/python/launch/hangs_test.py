@@ -97,14 +97,16 @@ class Decisions(unittest.TestCase):
 class Reports(unittest.TestCase):
     def setUp(self):
         self.now = 0.0
-        self.watch = Watch(lambda: "0F3", clock=lambda: self.now)
+        self.watch = Watch(lambda: "0F3", lambda: 7.25, clock=lambda: self.now)
 
     def reported(self):
-        return tuple(self.watch.report()["beat"].values())
+        beat = self.watch.report()["beat"]
+        self.assertEqual(beat["work_s"], 7.25)
+        return tuple(beat[name] for name in ("step", "phase", "at", "slowest_s"))
 
     def step(self, number, seconds):
         steps = number
-        with self.watch.step(lambda: steps):
+        with self.watch.step(lambda: steps, 1):
             self.now += seconds
             steps += 1
             said = self.reported()
@@ -118,7 +120,7 @@ class Reports(unittest.TestCase):
             self.now += 1.0
             self.assertEqual(self.step(6, 2.0), (6, "step", "0F3", 0.0))
             self.assertEqual(self.reported(), (7, "between", "", 3.0))
-            with self.watch.step(lambda: 7):  # a call that makes no step; its time belongs to the next one
+            with self.watch.step(lambda: 7, 1):  # a call that makes no step; its time belongs to the next one
                 self.now += 1.0
             self.assertEqual(self.reported(), (7, "between", "", 3.0))
             with self.watch.during("saves"):

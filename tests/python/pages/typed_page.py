@@ -45,8 +45,9 @@ class Shell:
     def __init__(self, folder: pathlib.Path, files: pathlib.Path) -> None:
         self.files = files
         self.statuses, status = os.pipe()
+        usual = {name: value for name, value in os.environ.items() if name != "HETU_RUNS"}  # jobs keep run folders
         self.bash = subprocess.Popen(["bash", "--norc"], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                                     text=True, pass_fds=[status], start_new_session=True)
+                                     text=True, env=usual, pass_fds=[status], start_new_session=True)
         os.close(status)
         self.status = status
 

@@ -1,0 +1,199 @@
+"""The flags of heturun and its help."""
+import getopt
+import os
+import re
+
+from hetu.launch import slurm
+
+HELP = """\
+heturun [flags] command...
+heturun ps | logs JOB | stop JOB        the jobs that run, what they printed, their end; heturun ps --help
+
+Starts the command once per worker under Open MPI, and passes on the workers' output. The exit status is 0 if all
+workers succeed, else the status of the first worker that fails (128 + signal if it is killed, 5 if Open MPI can't start
+in it). Standard input of workers is empty. heturun's own messages go to standard error.
+
+  -c, --config FILE     cluster file; a path, or one of the installed files (config/NAME.yml)
+  -w, --workers N       N workers on this host; only without -c. Inside a Slurm allocation, the default without -c
+                        and -w is one worker per task, on the allocation's hosts
+  -s, --servers N       N parameter servers on this host, or on the hosts of the Slurm allocation; only without -c
+                        (default 1). Their processes start when a worker needs them (hetpipe, --sync-method ps)
+  -i, --identify KEY    ssh key for the other hosts
+      --server-log DIR  folder for the logs from which a killed server restarts (default: the temporary folder). It
+                        needs space for six times the bytes of all tables. The logs are deleted when the job ends
+      --no-server-restart
+                        keep no log, and end the job when a server is killed
+      --on-failure HOW  end (default): the death of any worker ends the job; shrink: a job that averages weights
+                        in groups (--preduce, --adpsgd) continues without the pipeline of that worker
+      --pipelines N     number of pipelines, with --on-failure shrink (default: as given by --devices in the command)
+      --elastic         go on with the machines that are left when a worker is lost, and with more or fewer machines
+                        when --machines changes. For trainings by a method with a flush, with --checkpoint,
+                        --devices pipe_<pipelines>_<stages>, --batch-size and --micro-batches in the command, or for
+                        scripts with hetu.torch.loop(), with --layout
+      --layout PxSxM    with --elastic: pipelines, stages, and micro-batches of each pipeline, for a hetu.torch script
+      --machines FILE   with --elastic: the hosts, a line HOST or HOST WORKERS each; it may change at any time
+      --hang-limit S    ends a training that makes no progress for S seconds plus ten times the slowest of its last
+                        steps, and names the worker that the others wait for; 0: never (default: 120 with --elastic,
+                        else 0)
+      --run-dir DIR     folder for the state and the logs of the job (default: a new one, runs/<date>-<time>-<script>;
+                        HETU_RUNS=FOLDER replaces runs, and HETU_RUNS=none keeps none)
+      --slow-limit F    names a worker that computes F times as long per step as the workers with the same stages, or as
+                        it did before; 0: never (default: 1.25, or 0 if a host has more workers than cores)
+      --log-dir DIR     folder for worker-N.out and worker-N.err, the output of each worker; later jobs append to them
+      --output HOW      standard output of workers: tagged, with the worker before every line ([1], or [1@w0] on several
+                        hosts, for worker@host); raw, unchanged. Default: raw if only one worker writes (a job of one
+                        worker, hetu rehearse), else tagged. Lines of standard error are always tagged
+      --interface NAME  network interface between hosts (default: the one that all share)
+  -v, --verbose         show mpirun's command line, and the process id of each worker
+      --version         the version of Hetu
+  -h, --help            this text
+
+heturun connects to other hosts by ssh, with the user and port of your ssh configuration. They must have the same Hetu
+at the same path. heturun passes SIGUSR1 to each worker as soon as the worker handles it; workers then save a checkpoint
+and exit 0. The first Ctrl-C does the same if the workers train with a checkpoint folder. Otherwise, the first Ctrl-C
+ends all workers, and so do a second Ctrl-C, SIGTERM and the death of any worker.
+"""
+
+
+class UsageError(Exception):
+    """A wrong command line. Reported in one line, with exit status 2."""
+
+
+class Options:
+    """The flags of heturun."""
+
+    def __init__(self, argv, environ=None):
+        self.allocation = None
+        self.config, self.key, self.interface, self.verbose, self.help = None, None, None, False, False
+        self.version = False
+        self.workers, self.servers = None, None
+        self.server_log, self.restart = "", True
+        self.shrink, self.pipelines = False, None
+        self.elastic, self.machines, self.layout = False, None, None
+        self.hang_limit_s, self.slow_limit = None, None
+        self.output = None
+        self.log_dir = None
+        self.run_dir = None
+        try:
+            flags, self.command = getopt.getopt(
+                argv, "c:w:s:i:vh", ["config=", "workers=", "servers=", "identify=", "interface=", "on-failure=",
+                                     "pipelines=", "output=", "server-log=", "no-server-restart", "elastic", "machines=",
+                                     "layout=", "hang-limit=", "slow-limit=", "log-dir=", "run-dir=", "verbose", "version",
+                                     "help"])
+        except getopt.GetoptError as error:
+            import difflib  # imported late, because it is rarely needed
+
+            near = difflib.get_close_matches(f"--{error.opt}", re.findall(r"--[a-z][a-z-]+", HELP), 1)
+            hint = f"; did you mean {near[0]}?" if near and "not recognized" in error.msg else ";"
+            raise UsageError(f"{error.msg}{hint} heturun --help lists the flags") from None
+        for flag, value in flags:
+            self._take(flag, value)
+        if not self.help and not self.version:
+            if not self.config and self.workers is None and not self.elastic:
+                self.allocation = slurm.allocation(os.environ if environ is None else environ)
+            self._check()
+
+    def _take(self, flag, value):
+        if flag in ("-c", "--config"):
+            self.config = value
+        elif flag in ("-w", "--workers"):
+            self.workers = count(flag, value)
+        elif flag in ("-s", "--servers"):
+            self.servers = count(flag, value)
+        elif flag == "--server-log":
+            self.server_log = os.path.abspath(value)
+        elif flag == "--no-server-restart":
+            self.restart = False
+        elif flag in ("-i", "--identify"):
+            self.key = value
+        elif flag == "--interface":
+            self.interface = value
+        elif flag == "--on-failure":
+            self.shrink = one_of(flag, value, "end", "shrink") == "shrink"
+        elif flag == "--elastic":
+            self.elastic = True
+        elif flag == "--machines":
+            self.machines = os.path.abspath(value)
+        elif flag == "--hang-limit":
+            self.hang_limit_s = float(count(flag, value))
+        elif flag == "--slow-limit":
+            self.slow_limit = factor(flag, value)
+        elif flag == "--layout":
+            self.layout = value
+        elif flag == "--log-dir":
+            self.log_dir = os.path.abspath(value)
+        elif flag == "--run-dir":
+            self.run_dir = os.path.abspath(value)
+        elif flag == "--output":
+            self.output = one_of(flag, value, "raw", "tagged")
+        elif flag == "--pipelines":
+            self.pipelines = count(flag, value)
+        elif flag in ("-v", "--verbose"):
+            self.verbose = True
+        elif flag == "--version":
+            self.version = True
+        else:
+            self.help = True
+
+    def _check(self):
+        if self.config and (self.workers is not None or self.servers is not None):
+            raise UsageError("-w and -s can't be used with -c; the cluster file sets the numbers")
+        if self.machines and not self.elastic:
+            raise UsageError("--machines requires --elastic")
+        if self.layout and not self.elastic:
+            raise UsageError("--layout requires --elastic")
+        if self.elastic:
+            self._check_elastic()
+        elif not self.config and not self.workers and (self.workers == 0 or self.allocation is None):
+            raise UsageError("without -c, and outside a Slurm allocation, the number of local workers must be given and "
+                             "above 0, e.g. heturun -w 4 …")
+        if not self.command:
+            raise UsageError("no command was given, e.g. heturun -w 4 python3 train.py")
+        if self.pipelines is not None and not self.shrink:
+            raise UsageError("--pipelines requires --on-failure shrink")
+        if self.server_log and not self.restart:
+            raise UsageError(f"--server-log {self.server_log}: with --no-server-restart there is no log; leave one out")
+        if self.server_log and not (os.path.isdir(self.server_log) and os.access(self.server_log, os.W_OK | os.X_OK)):
+            raise UsageError(f"--server-log {self.server_log}: it must be an existing, writable folder")
+        if ":" in self.server_log:
+            raise UsageError(f"--server-log {self.server_log}: the path must have no colon")
+        if self.log_dir and not (os.path.isdir(self.log_dir) and os.access(self.log_dir, os.W_OK | os.X_OK)):
+            raise UsageError(f"--log-dir {self.log_dir}: it must be an existing, writable folder")
+        if self.key and not os.access(self.key, os.R_OK):
+            raise UsageError(f"-i {self.key}: no such file, or not readable; give the path of an ssh key")
+        if self.key and re.search(r"\s", self.key):  # Open MPI splits its arguments for ssh at spaces
+            raise UsageError(f"-i '{self.key}': the path must have no spaces")
+
+    def _check_elastic(self):
+        if self.config or self.servers or self.shrink:
+            raise UsageError("--elastic can't be used with -c, -s and --on-failure; --machines FILE names the hosts")
+        if bool(self.machines) == bool(self.workers):
+            raise UsageError("--elastic needs the machines: --machines FILE, or -w N for this host")
+        if self.machines and not os.path.exists(self.machines):
+            raise UsageError(f"--machines {self.machines}: no such file; write a line HOST or HOST WORKERS for each "
+                             "machine, such as 'w0 4'")
+
+    def of_rounds(self):
+        """Returns the flags that hold for every round of an elastic job."""
+        return [*(["-i", self.key] if self.key else []), *(["--interface", self.interface] if self.interface else []),
+                *(["--output", self.output] if self.output else []), *(["-v"] if self.verbose else []),
+                *(["--log-dir", self.log_dir] if self.log_dir else []),
+                *([] if self.slow_limit is None else ["--slow-limit", f"{self.slow_limit:g}"])]
+
+
+def count(flag, value):
+    if not re.fullmatch(r"[0-9]{1,4}", value):
+        raise UsageError(f"{flag} {value}: it must be a whole number from 0 to 9999")
+    return int(value)
+
+
+def factor(flag, value):
+    if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,6})?", value) or 0 < float(value) <= 1:
+        raise UsageError(f"{flag} {value}: it must be a number above 1, such as 1.25, or 0")
+    return float(value)
+
+
+def one_of(flag, value, *right):
+    if value not in right:
+        raise UsageError(f"{flag} {value}: it must be {' or '.join(right)}")
+    return value
