@@ -14,8 +14,10 @@ import time
 from hetu.launch import network, processes, remote
 from hetu.launch.elastic_layout import best_layout
 from hetu.launch.elastic_trainings import NOTES, Notes
+from hetu.launch.run_folder import JOINED, RUNS
 
 POLL_S = 0.5  # between two looks at the list of machines
+SETTLED_S = 1.0  # a changed list counts once it has stayed the same for this time: writers empty a file before they fill it
 MOST_VAIN = 3  # failed rounds in a row without a new checkpoint, after which the job ends
 HANG_LIMIT_S = 120.0  # --hang-limit of an elastic job
 MOST_LIMIT_S = 9999.0  # the most that --hang-limit takes
@@ -61,7 +63,8 @@ class Machines:
     def __init__(self, path, workers, key, say, each=1):
         self.path, self.workers, self.key, self.say, self.each = path, workers, key, say, each
         self.known = None  # the newest list that could be read
-        self.stamp = None  # of the file that it was read from
+        self.coming = None  # (a list that differs, time when it was first read)
+        self.stamp = None  # of the file that was read last
         self.missing = set()  # hosts that didn't answer; they count again once the file is written anew
         self.last_error = ""
 
@@ -71,10 +74,8 @@ class Machines:
             return {"localhost": self.workers}
         try:
             stamp = os.stat(self.path).st_mtime_ns if os.path.exists(self.path) else None
-            self.known = read_machines(self.path, self.each)
+            self._take(read_machines(self.path, self.each), stamp, time.monotonic())
             self.last_error = ""
-            if stamp != self.stamp:
-                self.stamp, self.missing = stamp, set()
         except MachinesError as error:
             if self.known is None:
                 raise
@@ -82,6 +83,21 @@ class Machines:
                 self.say(f"{error}; the machines stay as they are")
                 self.last_error = str(error)
         return {host: workers for host, workers in self.known.items() if host not in self.missing}
+
+    def _take(self, found, stamp, now):
+        """Takes a list that was read. Raises MachinesError if it names this host twice."""
+        if found == self.known:
+            self.coming = None
+        elif self.known is not None and (self.coming is None or self.coming[0] != found):
+            self.coming = found, now
+        elif self.known is None or now - self.coming[1] >= SETTLED_S:
+            own = [host for host in found if network.is_this_host(host)]
+            if len(own) > 1:
+                raise MachinesError(f"--machines {self.path}: {' and '.join(own)} are the same machine; write one line for "
+                                    "it")
+            self.known, self.coming = found, None
+        if stamp != self.stamp:
+            self.stamp, self.missing = stamp, set()
 
     def answering(self):
         """Returns the listed machines that ssh reaches. The others are left out until the list is written anew."""
@@ -97,9 +113,11 @@ class Machines:
 
 class Elastic:
     """One elastic job. `flags`: heturun's flags for every round. `training`: from elastic_trainings.training_of().
-    `program`: the path of heturun (default: the running program)."""
+    `program`: the path of heturun (default: the running program). `run_folder`: the path of the job's run folder, or None.
+    """
 
-    def __init__(self, machines, flags, training, hang_limit_s, say, program=None):
+    def __init__(self, machines, flags, training, hang_limit_s, say, program=None, run_folder=None):
+        self.runs = {JOINED: run_folder} if run_folder else {RUNS: "none"}
         self.machines, self.own_flags, self.training, self.say = machines, flags, training, say
         self.program = os.path.abspath(program or sys.argv[0])
         self.hang_limit_s = HANG_LIMIT_S if hang_limit_s is None else hang_limit_s
@@ -111,7 +129,7 @@ class Elastic:
 
     def run(self):
         """Runs rounds to the end of the training. Returns the exit status."""
-        for number in SIGNALS:
+        for number in processes.unignored(SIGNALS):
             signal.signal(number, self._take_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         vain = 0
@@ -134,7 +152,8 @@ class Elastic:
             if vain == MOST_VAIN:
                 self.say(f"{vain} rounds in a row ended with no new checkpoint; the job ends with status {status}")
                 return status
-            self.say(f"the round ended with status {status}; the training continues from its newest checkpoint")
+            self.say(f"the round ended with status {status}{notes.last_step()}; the training "
+                     + self.training.continuation())
 
     def _take_signal(self, number, _frame):
         self.asked = signal.Signals(number) if self.asked is None else self.asked
@@ -165,9 +184,9 @@ class Elastic:
                  + (f"; {spare} worker{'s' * (spare > 1)} idle" if spare else ""))
         with tempfile.TemporaryDirectory(prefix="hetu-elastic-") as folder:
             me, noted = os.getpid(), os.path.join(folder, "notes")
-            environment = {**os.environ, **self.training.environment(layout, used), NOTES: noted}
+            environment = {**os.environ, **self.training.environment(layout, used), NOTES: noted, **self.runs}
             self.process = subprocess.Popen(self._argv(used, layout, folder), start_new_session=True, env=environment,
-                                            preexec_fn=lambda: processes.die_with_parent(signal.SIGTERM, me))
+                                            preexec_fn=lambda: start_round(me))
             if self.asked is not None:  # the signal came before the process
                 self.process.send_signal(self.asked)
             changed = False
@@ -203,6 +222,13 @@ class Elastic:
         limit = ["--hang-limit", f"{min(MOST_LIMIT_S, self.hang_limit_s * self.patience):.0f}"]
         return [sys.executable, self.program, *place(used, folder), *self.own_flags, *limit,
                 *self.training.command(layout, self.rounds == 1)]
+
+
+def start_round(parent):
+    """Prepares the process of a round, before its program starts. SIGUSR1 is held back until heturun handles it; otherwise a
+    change of the machines would kill a round that is just starting."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    processes.die_with_parent(signal.SIGTERM, parent)
 
 
 def use(machines, workers):

@@ -3,6 +3,7 @@ train_bert.py receive a round's layout as flags. Scripts of hetu.torch receive i
 kind is in hetu.compat.varuna.run_varuna."""
 import json
 import os
+import re
 
 from hetu.launch.elastic_layout import given_layout, layout_of
 from hetu.launch.pipelines import option_of
@@ -19,12 +20,13 @@ class Notes:
     saved: they have saved a checkpoint.
     saves: (store, step) of each checkpoint of hetu.varuna that they have begun, which may be incomplete.
     hangs: they made no progress.
+    step: the last step that heturun has heard of, or None.
     refused: the reason why every round would fail, or "".
     """
 
     def __init__(self, path):
         self.joined, self.saved, self.hangs, self.refused = False, False, False, ""
-        self.saves = []
+        self.saves, self.step = [], None
         try:
             with open(path, encoding="utf-8") as file:
                 lines = file.read().splitlines()
@@ -37,6 +39,11 @@ class Notes:
             self.saves += [(note["store"], note["step"])] if "store" in note else []
             self.hangs = self.hangs or "hangs" in note
             self.refused = self.refused or str(note.get("refused", ""))
+            self.step = note.get("step", self.step) if "store" not in note else self.step
+
+    def last_step(self):
+        """Returns words for the last step, or ""."""
+        return "" if self.step is None else f" after step {self.step}"
 
 
 class FlagTraining:
@@ -65,6 +72,12 @@ class FlagTraining:
         except OSError:
             return None
 
+    def continuation(self):
+        """Describes where the next round begins."""
+        newest = self.newest_checkpoint()
+        step = newest and re.search(r"step-0*(\d+)", newest[1])
+        return f"continues from its checkpoint of step {step[1]}" if step else "begins again: it has no checkpoint yet"
+
     def fault(self, notes, _status):
         """Returns the reason why the job ends after a round, or ""."""
         return REFUSED if notes.refused else ""
@@ -92,6 +105,9 @@ class LayoutTraining:
 
     def newest_checkpoint(self):
         return None
+
+    def continuation(self):
+        return "continues from its newest checkpoint"
 
     def fault(self, notes, status):
         """Returns the reason why the job ends after a round with this status, or ""."""

@@ -97,6 +97,7 @@ class Guard:
         self.told = False  # mpirun ends this worker, and heturun is informed
         self.ending = False  # heturun or mpirun ends this worker
         self.unsaid = last_words.Held()  # last lines of standard error
+        self.memory_kills = processes.memory_kills()
         self.stop_watch = processes.StopWatch()
         self.reported = set()  # stopped processes that were reported to heturun
         self.heard = self.heartbeat = self.looked = time.monotonic()
@@ -374,6 +375,8 @@ class Guard:
         if code == 0 and words:
             self.send(ERR, words)
             words = b""
+        if code == -signal.SIGKILL and processes.memory_kills() > self.memory_kills:
+            error = "was killed by SIGKILL: the system has killed processes, because memory ran out"
         self.send(EXIT, {"code": code, "error": error, "words": words.decode(errors="backslashreplace")})
         if code in (COMM, TIMEOUT):
             self.linger()

@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from elastic_case import ElasticCase
+from hetu.launch import elastic
 from hetu.launch.elastic import MachinesError, read_machines, use
 from hetu.launch.elastic_layout import Layout, LayoutError, best_layout, given_layout, layout_of
 from hetu.launch.elastic_trainings import FlagTraining
@@ -80,6 +82,42 @@ class Layouts(unittest.TestCase):
                     read_machines(path)
         self.assertEqual(use({"a": 2, "b": 3, "c": 1}, 4), {"a": 2, "b": 2})
 
+    def test_a_list_counts_once_it_has_settled(self):
+        """Shells empty a file before they write it, so a list that differs must stay the same for a moment."""
+        with tempfile.TemporaryDirectory() as folder:
+            path, said = pathlib.Path(folder, "machines"), []
+            machines = elastic.Machines(str(path), None, None, said.append)
+            path.write_text("w0 2\nw1 2\n")
+            self.assertEqual(machines.listed(), {"w0": 2, "w1": 2}, "the first list counts at once")
+            path.write_text("")
+            self.assertEqual(machines.listed(), {"w0": 2, "w1": 2})
+            path.write_text("w0 2\nw1 2\n")
+            time.sleep(elastic.SETTLED_S)
+            self.assertEqual(machines.listed(), {"w0": 2, "w1": 2}, "it is the same again")
+            for text in ("w0 2\n", ""):
+                path.write_text(text)
+                before = machines.listed()
+                time.sleep(elastic.SETTLED_S)
+                self.assertNotEqual(machines.listed(), before)
+            self.assertEqual(machines.listed(), {})
+            self.assertEqual(said, [])
+
+    def test_a_machine_under_two_names_is_a_wrong_list(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, said = pathlib.Path(folder, "machines"), []
+            machines = elastic.Machines(str(path), None, None, said.append)
+            path.write_text("localhost 2\n127.0.0.1 2\n")
+            with self.assertRaisesRegex(MachinesError, "localhost and 127.0.0.1 are the same machine; write one line"):
+                machines.listed()
+            path.write_text("localhost 2\n")
+            machines.listed()
+            path.write_text("localhost 2\n127.0.0.1 2\n")
+            machines.listed()
+            time.sleep(elastic.SETTLED_S)
+            self.assertEqual(machines.listed(), {"localhost": 2}, "a running job keeps its machines")
+            self.assertEqual(len(said), 1)
+            self.assertRegex(said[0], "are the same machine; write one line for it; the machines stay as they are$")
+
 
 class Trainings(ElasticCase):
     """BERT of 4 layers with dropout and tied weights. The undisturbed training is on 4 workers."""
@@ -122,7 +160,12 @@ class Trainings(ElasticCase):
             self.await_step(process, "killed", step)
             self.signal_worker(step % 4, signal.SIGKILL)
         lines = self.finish(process)
-        self.assertEqual(sum("continues from its newest checkpoint" in line for line in lines), 2, lines)
+        found = [re.fullmatch(r"the round ended with status 137 after step (\d+); the training continues from its "
+                              r"checkpoint of step (\d+)", line) for line in lines if "continues" in line]
+        self.assertEqual(len(found), 2, lines)
+        for one in found:
+            last, saved = map(int, one.groups())
+            self.assertTrue(saved <= last < saved + 41 and saved % 40 == 0, one.group())
         self.assertEqual(sum(line.startswith("round ") for line in lines), 3, lines)
         self.same("killed")
 

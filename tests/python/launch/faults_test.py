@@ -9,9 +9,10 @@ import sys
 import threading
 import time
 import unittest
+import uuid
 
 from hetu.launch import processes
-from launch_test import MANY, SLEEPER, LaunchCase
+from launch_test import END_S, MANY, SLEEPER, LaunchCase
 from processes import parent_of, wait_until
 
 BOUND_S = 10.0  # as docs/hosts.md promises
@@ -24,6 +25,27 @@ ASKER = ("import os, re, socket, time\n"
          "for one, path in zip(held, paths): one.connect(path)\n"
          "print('up', os.getpid(), os.environ['HETU_JOB'], flush=True)\n"
          "time.sleep(1000)\n")
+
+
+# Enters the control group of its argument, and takes memory until the system kills it.
+EATER = ("import os, sys\n"
+         "open(sys.argv[1] + '/cgroup.procs', 'w').write(str(os.getpid()))\n"
+         "taken = [bytearray(os.urandom(1 << 20)) for _ in range(1000)]\n")
+
+
+def limited_group(bytes_):
+    """Returns the folder of a new control group with this limit of memory, or None where that isn't possible."""
+    for place, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        path = f"{place}/hetu-{uuid.uuid4().hex[:8]}"
+        try:
+            os.mkdir(path)
+            with open(f"{path}/{limit}", "w", encoding="ascii") as file:
+                file.write(str(bytes_))
+            return path
+        except OSError:
+            if os.path.isdir(path):
+                os.rmdir(path)
+    return None
 
 
 def service_of(root, module):
@@ -109,6 +131,18 @@ class Workers(FaultCase):
         self.check_reported(process, rf"^heturun: worker 1 \(\S+, pid {pids[1]}\) {STOPPED}")
         self.check_reported(process, rf"^heturun: worker 1 \(\S+, pid {pids[1]}\) {STOPPED}; ending 1 worker")
         self.check_end(process, 5)
+
+
+class Memory(FaultCase):
+    def test_a_worker_killed_for_lack_of_memory(self):
+        group = limited_group(48 << 20)
+        if group is None:
+            self.skipTest("no control group with a limit of memory can be made here: this needs root")
+        self.addCleanup(lambda: wait_until(lambda: not os.rmdir(group), END_S))
+        done = self.run_it("-w", "1", sys.executable, "-c", EATER, group)
+        self.assertEqual(done.returncode, 137, done.stderr)
+        self.assertRegex(done.stderr, r"heturun: worker 0 \(\S+, pid \d+\): was killed by SIGKILL: the system has killed "
+                                      "processes, because memory ran out\n")
 
 
 class Services(FaultCase):

@@ -9,7 +9,7 @@ import tempfile
 import time
 import unittest
 
-from hetu.launch import frames, guard, processes
+from hetu.launch import elastic, frames, guard, processes
 from launch_test import END_S, HETURUN, MANY, LaunchCase
 from processes import StopsBefore, process_of, runs_script, wait_until
 
@@ -183,6 +183,30 @@ class ControlC(SignalCase):
         self.assertTrue(started)
         process.send_signal(signal.SIGINT)
         self.assertIn("SIGINT: SIGUSR1 sent to 2 workers", self.check_saved(process))
+
+    def test_nohup_survives_the_terminal(self):
+        """A job that is started with SIGHUP ignored goes on; it still ends by SIGTERM."""
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            process = self.up("saves")
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        process.send_signal(signal.SIGHUP)
+        time.sleep(1.0)
+        self.assertIsNone(process.poll())
+        since = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        status, error = self.finish(process, since)
+        self.assertEqual(status, 143, error)
+        self.assertNotIn("SIGHUP", error)
+
+    def test_a_round_is_born_with_usr1_held(self):
+        """Otherwise a second change of the machines would kill a round that is just starting."""
+        text = "import signal; print(signal.SIGUSR1 in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+        me = os.getpid()
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True,
+                              preexec_fn=lambda: elastic.start_round(me))
+        self.assertEqual(done.stdout, "True\n")
 
     def test_before_any_worker_is_started(self):
         process = self.launch()

@@ -99,6 +99,10 @@ class ScriptTraining:
         return next(((store, step) for store, step in reversed(self.saves)
                      if checkpoint.is_complete(checkpoint.folder_of(store, step))), None)
 
+    def continuation(self) -> str:
+        """Describes where the next round begins; command() says more."""
+        return "continues from its newest checkpoint" if self.newest_checkpoint() else "begins again"
+
     def fault(self, notes: Any, _status: int) -> str:
         """Takes the checkpoints from a round's notes. Returns the reason why the job ends after it, or ""."""
         if notes.saves:
