@@ -94,7 +94,8 @@ std::vector<json> together(std::int64_t step, int round, comm::Transport& transp
   for (const std::string& text : gather_texts(mine.dump(), transport, {tag, what})) {
     const json one = json::parse(bounded_json(text, what()));
     if (one.contains("error"))
-      fail(Code::Io, "saving step {} failed: {}", step, one["error"].get<std::string>());
+      fail(Code::Io, "saving step {} failed: {}; earlier checkpoints are unchanged", step,
+           one["error"].get<std::string>());
     results.push_back(one["result"]);
   }
   return results;

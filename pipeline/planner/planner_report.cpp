@@ -99,6 +99,28 @@ std::string devices_of(const PlanChoice& c, const PlanRequest& r) {
   return text;
 }
 
+// Returns heturun's flags for the workers of a plan, and, for several hosts, what the cluster file
+// must have.
+std::string start_of(const PlanChoice& c, const PlanRequest& r) {
+  const auto is_named = [](const std::string& host) { return !host.empty(); };
+  if (std::none_of(r.machines.hosts.begin(), r.machines.hosts.end(), is_named))
+    return fmt::format("`heturun -w {} … --config FILE`", c.assignment.size());
+  std::string hosts;
+  std::vector<std::string> seen;
+  for (int w = 0; w < r.machines.workers(); ++w) {
+    const std::string host = host_of(r, w);
+    if (std::find(seen.begin(), seen.end(), host) != seen.end()) continue;
+    seen.push_back(host);
+    const auto count = std::count_if(c.assignment.begin(), c.assignment.end(),
+                                     [&](int worker) { return host_of(r, worker) == host; });
+    if (count > 0) hosts += fmt::format("{}{} with {}", hosts.empty() ? "" : ", ", host, count);
+  }
+  return fmt::format(
+      "`heturun -c CLUSTER … --config FILE`. Hosts and workers of the cluster file, in this order: "
+      "{}",
+      hosts);
+}
+
 // Returns the workers that a plan leaves out, as text.
 std::string left_out(const PlanChoice& c, const PlanRequest& r) {
   std::string text;
@@ -304,9 +326,8 @@ std::string to_flags(const PlanAnswer& answer, const PlanRequest& request) {
   const PlanChoice& c = *answer.best;
   const Sizes& s = c.configuration.sizes;
   std::string text = fmt::format(
-      "# Made by `hetu plan`: {}.\n# Predicted step: {}. Start it with `heturun -w {} … --config "
-      "FILE`.\n",
-      to_text(c.configuration), time_text(c.cut.step_time, answer.time_unit), c.assignment.size());
+      "# Made by `hetu plan`: {}.\n# Predicted step: {}. Start it with {}.\n",
+      to_text(c.configuration), time_text(c.cut.step_time, answer.time_unit), start_of(c, request));
   const auto line = [&](const char* flag, const auto& value) {
     text += fmt::format("{}: {}\n", flag, value);
   };

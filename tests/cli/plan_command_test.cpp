@@ -56,6 +56,25 @@ TEST(PlanCommand, ChoosesProvesAndWritesFlags) {
   EXPECT_LE(answer["plan"]["step_time"].get<double>(), 1.5 * least);
 }
 
+TEST(PlanCommand, FlagsOfSeveralHostsNameTheClusterFile) {
+  file("profile.json", profile());
+  const std::string command =
+      "plan --costs profile.json --global-batch 8 --methods 1f1b --stages 3 --pipelines 1 "
+      "--machines machines.json -o plan.yml";
+  const auto flags_of = [&](const json& hosts) {
+    json workers = json::array();
+    for (const json& host : hosts) workers.push_back({{"host", host}, {"speed", 1}});
+    file("machines.json", json{{"workers", workers}}.dump());
+    const Outcome o = hetu(command);
+    EXPECT_EQ(o.status, 0) << o.err;
+    return read_text(folder() / "plan.yml");
+  };
+  EXPECT_THAT(flags_of({"w1", "w0", "w1"}),
+              HasSubstr("Start it with `heturun -c CLUSTER … --config FILE`. Hosts and workers of "
+                        "the cluster file, in this order: w1 with 2, w0 with 1.\n"));
+  EXPECT_THAT(flags_of({"", "", ""}), HasSubstr("Start it with `heturun -w 3 … --config FILE`.\n"));
+}
+
 TEST(PlanCommand, ExplainsAsTextJsonAndPage) {
   file("profile.json", profile());
   const std::string line = "plan --costs profile.json --workers 2 --global-batch 8 --methods 1f1b";

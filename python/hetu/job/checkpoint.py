@@ -62,7 +62,7 @@ class Checkpoints:
         if found:
             self._load()
         elif resume and self.worker.is_chief:
-            print(f"{self.folder} holds no checkpoint: starting at step 0", flush=True)
+            print(f"warning: {self.folder} holds no checkpoint: starting at step 0", flush=True)
 
     def __enter__(self) -> Checkpoints:
         return self

@@ -154,6 +154,8 @@ def run(options, say):
             for argv, _ in commands:
                 say(" ".join(argv))
         raw = options.output == "raw" if options.output else output.writes_alone(options.command, workers)
+        if options.metrics:
+            job.answer(options.metrics)
         folder.begin(job.name, options.command, nodes)
         return job.run(commands, raw, precheck.saves(options.command), len(used), options.verbose, options.log_dir, folder)
     finally:

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 
-from hetu.launch import run_folder
+from hetu.launch import processes, run_folder
 from hetu.launch.run_folder import JOB, RUNS, STATUS
 from hetu.launch.slow import seconds
 from hetu.progress import duration, quantity
@@ -66,7 +66,7 @@ class Found:
 
     def _memory(self, worker):
         """Returns the bytes that a worker of this host uses; 0 if it has ended or is elsewhere."""
-        return memory_of(worker["pid"]) if self.alive and worker["host"] == self.job.get("host") else 0
+        return processes.memory_of(worker["pid"]) if self.alive and worker["host"] == self.job.get("host") else 0
 
     def workers(self):
         """Returns the rows of `heturun ps JOB`."""
@@ -81,15 +81,6 @@ def _gib(memory):
 
 def _text(value, form, function=None):
     return "" if value is None else function(value) if function else form.format(value)
-
-
-def memory_of(pid):
-    """Returns the bytes of memory that a process of this host uses, or 0."""
-    try:
-        with open(f"/proc/{int(pid)}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 def living():

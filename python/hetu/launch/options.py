@@ -3,7 +3,7 @@ import getopt
 import os
 import re
 
-from hetu.launch import slurm
+from hetu.launch import metrics, slurm
 
 HELP = """\
 heturun [flags] command...
@@ -39,6 +39,8 @@ in it). Standard input of workers is empty. heturun's own messages go to standar
                         HETU_RUNS=FOLDER replaces runs, and HETU_RUNS=none keeps none)
       --slow-limit F    names a worker that computes F times as long per step as the workers with the same stages, or as
                         it did before; 0: never (default: 1.25, or 0 if a host has more workers than cores)
+      --metrics-port P  answers GET /metrics at this port of 127.0.0.1, or at HOST:PORT, with the state of the job for
+                        Prometheus
       --log-dir DIR     folder for worker-N.out and worker-N.err, the output of each worker; later jobs append to them
       --output HOW      standard output of workers: tagged, with the worker before every line ([1], or [1@w0] on several
                         hosts, for worker@host); raw, unchanged. Default: raw if only one worker writes (a job of one
@@ -73,13 +75,13 @@ class Options:
         self.hang_limit_s, self.slow_limit = None, None
         self.output = None
         self.log_dir = None
-        self.run_dir = None
+        self.run_dir, self.metrics = None, None
         try:
             flags, self.command = getopt.getopt(
                 argv, "c:w:s:i:vh", ["config=", "workers=", "servers=", "identify=", "interface=", "on-failure=",
                                      "pipelines=", "output=", "server-log=", "no-server-restart", "elastic", "machines=",
-                                     "layout=", "hang-limit=", "slow-limit=", "log-dir=", "run-dir=", "verbose", "version",
-                                     "help"])
+                                     "layout=", "hang-limit=", "slow-limit=", "log-dir=", "run-dir=", "metrics-port=",
+                                     "verbose", "version", "help"])
         except getopt.GetoptError as error:
             import difflib  # imported late, because it is rarely needed
 
@@ -122,6 +124,8 @@ class Options:
             self.layout = value
         elif flag == "--log-dir":
             self.log_dir = os.path.abspath(value)
+        elif flag == "--metrics-port":
+            self.metrics = metrics.address_of(value)
         elif flag == "--run-dir":
             self.run_dir = os.path.abspath(value)
         elif flag == "--output":
@@ -178,6 +182,7 @@ class Options:
         return [*(["-i", self.key] if self.key else []), *(["--interface", self.interface] if self.interface else []),
                 *(["--output", self.output] if self.output else []), *(["-v"] if self.verbose else []),
                 *(["--log-dir", self.log_dir] if self.log_dir else []),
+                *(["--metrics-port", "{}:{}".format(*self.metrics)] if self.metrics else []),
                 *([] if self.slow_limit is None else ["--slow-limit", f"{self.slow_limit:g}"])]
 
 

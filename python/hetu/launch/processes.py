@@ -17,6 +17,15 @@ def die_with_parent(signal_number, parent):
         os._exit(1)
 
 
+def memory_of(pid):
+    """Returns the bytes of memory that a process of this host uses, or 0."""
+    try:
+        with open(f"/proc/{int(pid)}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def memory_kills():
     """Returns how many processes this host has killed for lack of memory since it was started; 0 if it doesn't say."""
     try:

@@ -14,6 +14,7 @@ from hetu.launch import elastic_trainings, folders, frames, guard, last_words, o
 from hetu.launch.hangs import Hangs
 from hetu.launch.links import Events as LinkEvents
 from hetu.launch.links import Links
+from hetu.launch.metrics import Metrics
 from hetu.launch.part import COMM, FORCE_ALL_S, FORCE_LOST_S, STOPPED, TIMEOUT, Part, Worker, signal_name, status_of
 from hetu.launch.run_folder import RunFolder
 from hetu.launch.services import Job as ServedJob
@@ -66,7 +67,8 @@ class Job:
         self._slow = Slow(slow_limit)
         self._watched_at = 0.0
         self._reporter = None  # the worker whose progress is drawn
-        self._last_step = None  # of its reports
+        self._record, self._record_at = {}, None  # the last report of progress, and its time
+        self._metrics = None
         self._raw = None  # joins the workers' output if it is not tagged
         self._logs = None  # an output.Logs that also receives the workers' output
         self._run = RunFolder(None, say)
@@ -89,6 +91,11 @@ class Job:
         self._locks += locks
         return path
 
+    def answer(self, address):
+        """Answers requests for the job's state at this (host, port), until its end. Raises AddressError."""
+        self._metrics = Metrics(self._selector, address, self.name,
+                                lambda: (self._workers, self._slow, self._record, self._record_at))
+
     def _log_folder(self, servers, place):
         """Returns the folder for logs of servers that heturun starts itself, or "" if they keep none or don't exist."""
         if not servers.restart or "" not in servers.hosts:
@@ -102,6 +109,8 @@ class Job:
 
     def close(self):
         """Ends the remaining processes of the job on this host, and removes its folders."""
+        if self._metrics is not None:
+            self._metrics.close()
         self._services.close()
         processes.kill_descendants(self._statuses)
         self._links.close()
@@ -156,8 +165,8 @@ class Job:
             self._tick(time.monotonic())
         self._display.close()
         self._show_mpirun()
-        if self._last_step is not None:
-            self._note({"step": self._last_step})
+        if self._record:
+            self._note({"step": self._record["step"]})
         self._run.end(self._workers, self._slow, self._code)
         return self._code
 
@@ -293,7 +302,7 @@ class Job:
         if worker is not self._reporter:
             return
         if "step" in record:
-            self._last_step = record["step"]
+            self._record, self._record_at = record, time.time()
             self._display.show(record)
             self._run.progress(record, self._display.eta_s(), self._display.text())
         elif record.get("closed"):
@@ -477,6 +486,8 @@ class Job:
         self._press(now)
         self._links.check(now)
         self._run.status(self._workers, self._slow)
+        if self._metrics is not None:
+            self._metrics.check(now)
 
     def _check_end(self, now):
         living = [part for part in self._parts if part.lost_at is None]
