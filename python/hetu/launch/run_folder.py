@@ -133,6 +133,7 @@ class RunFolder:
         self._files = {}
         self._good = path is not None
         self._link = ""
+        self._begun = self._ended = False
         self._status_at = self._progress_at = -1e9
         self._shown = ""
         self._record = {}
@@ -144,6 +145,7 @@ class RunFolder:
             return
         from hetu import _hetu
 
+        self._begun = True
         described = {"job": job, "command": command, "directory": os.getcwd(), "host": socket.gethostname(),
                      "pid": os.getpid(), "pid_start": start_of(os.getpid()),
                      "began": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -195,6 +197,7 @@ class RunFolder:
 
     def end(self, workers, pace, code):
         """Writes the end of the job, or of a round."""
+        self._ended = True
         if self._shown:
             self.line(self._shown)
             self._shown = ""
@@ -205,7 +208,9 @@ class RunFolder:
         self._files = {}
 
     def leave(self):
-        """Removes the job from the list of this host."""
+        """Removes the job from the list of this host. Notes a failure if no end was written, because heturun itself failed."""
+        if self._begun and not self._ended:
+            self.end([], None, 1)
         if self._link:
             try:
                 os.unlink(self._link)

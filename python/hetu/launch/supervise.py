@@ -150,6 +150,7 @@ class Job:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # signals that arrived before are handled now
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
         if not self._open_services():
+            self._run.end(self._workers, self._slow, self._code)
             return self._code
         for part, (argv, environment) in zip(self._parts, commands, strict=True):
             more = dict(environment, HETU_JOB=self.name, HETU_CONTROL_TOKEN=self._links.token,

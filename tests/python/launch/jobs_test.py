@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-from hetu.launch import run_folder
+from hetu.launch import jobs, run_folder
 from processes import wait_until
 
 HETURUN = [sys.executable, str(pathlib.Path(__file__).resolve().parents[3] / "python" / "heturun")]
@@ -202,6 +202,17 @@ class Folders(JobCase):
 
 
 class Time(unittest.TestCase):
+    def test_a_failure_of_heturun_is_an_end(self):
+        said = []
+        with tempfile.TemporaryDirectory() as folder:
+            one = run_folder.RunFolder(folder, said.append)
+            one.begin("0123456789ab", ["true"], [])
+            self.assertEqual(jobs.Found(folder).state(), "starts")
+            one.leave()
+            self.assertEqual(jobs.Found(folder).job["job"], "0123456789ab")
+            self.assertEqual(run_folder.read(os.path.join(folder, "status.json"))["status"], 1)
+        self.assertEqual(len(said), 1)
+
     def test_the_start_of_a_process_tells_it_from_another(self):
         child = subprocess.Popen(["sleep", "60"])
         job = {"host": os.uname().nodename, "pid": child.pid, "pid_start": run_folder.start_of(child.pid)}
