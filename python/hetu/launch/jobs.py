@@ -43,7 +43,7 @@ class Found:
                 return f"{'workers' if len(found) > 1 else 'worker'} {', '.join(found)} {what}"
         if "status" in self.status:
             return "between rounds"
-        return "runs" if self.status.get("step") is not None else "starts"
+        return "starts" if not workers or any(w["state"] == "starts" for w in workers) else "runs"
 
     def _end(self):
         if "status" in self.status:
