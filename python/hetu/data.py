@@ -6,6 +6,7 @@ Every step takes the next global batch of one order, which depends only on seed 
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from copy import copy
@@ -13,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu, keywords, rows
-from hetu.arrays import TAKEN, converted, meant_as_rows
+from hetu.arrays import TAKEN, converted, meant_as_rows, text_in
 from hetu.graph import BATCH, Value, current, placeholder
 from hetu.names import missing_from
 from hetu.place import is_whole, of_script, path_of, place, placed, refuse
@@ -32,6 +33,7 @@ class Data:
     batch_size: int
     _once = False  # True: its loaders return one epoch with every row
     _shares: Sequence[int] = ()  # rows of each pipeline per step, if they differ
+    _unread: Sequence[str] = ()  # arguments of the constructor that are not attributes, so setting them has no effect
     _order_names_rows = True  # True: a loader's position identifies rows of files and a seed; False: the user's own rows
 
     def __init__(self, fields: list[tuple[str, str, list[int]]], batch_size: int) -> None:
@@ -53,6 +55,21 @@ class Data:
         found = ", ".join(field for field, _, _ in self.__dict__.get("fields", []))
         says = f"{type(self).__name__} has no field or attribute '{name}'; its fields: {found}"
         raise of_script(AttributeError(place() + says))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._unread or (self.__dict__.get("_is_read") and name in self._arguments()):
+            refuse(f"{type(self).__name__}.{name} can't be changed, because it is read only once; make new data with this "
+                   f"{name}, and a new graph and Executor")
+        super().__setattr__(name, value)
+
+    def _arguments(self) -> set[str]:
+        """Returns the names of the constructor's arguments, except those of the user's own subclasses."""
+        ours = (kind for kind in type(self).__mro__ if kind.__module__ == __name__ and "__init__" in vars(kind))
+        return {name for kind in ours for name in inspect.signature(vars(kind)["__init__"]).parameters}
+
+    def mark_read(self) -> None:
+        """Refuses later changes of the constructor's arguments, which would have no effect: an Executor has read them."""
+        self.__dict__["_is_read"] = True
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         """Returns this worker's loader, which reads only `fields`.
@@ -95,6 +112,21 @@ class Data:
         """Returns data with the same rows in the same order, for a worker that reads the rows of all `pipelines` itself.
         Its loader(1, 0) returns a batch of each pipeline in turn."""
         return self
+
+    def next_batch(self, epoch: int, index: int, batch: int) -> tuple[int, int]:
+        """Returns epoch and index of the global batch of `batch` rows that is read from a position. `index` counts rows of
+        the epoch."""
+        rows = len(self) if isinstance(self, Sized) else None
+        return (epoch + 1, 0) if rows is not None and index + batch > rows and not self._once else (epoch, index)
+
+    def row_text(self, epoch: int, index: int, row: int, batch: int) -> str:
+        """Returns text for errors, such as "row 700 of the data", for row `row` of the global batch of `batch` rows that
+        begins at `index`. Returns "" if rows have no numbers that the user knows."""
+        return ""
+
+    def read_again(self, epoch: int, index: int, batch: int) -> Mapping[str, numpy.ndarray] | None:
+        """Returns the fields of a global batch for an error message, or None if they can't be read again."""
+        return None
 
     def known_rows(self) -> int | None:
         """Returns the number of rows if it is known before the data are read, else None."""
@@ -336,6 +368,7 @@ class Batches(Data):
         self.dtypes = dict(dtypes or {})
         self.length: int | None = len(items) if isinstance(items, Sized) else None
         self._steps = 1  # steps per item
+        self.are_slices = False  # True: the items are slices of the user's arrays, whose rows errors name
         if not self._is_sequence() and iter(self.items) is self.items:
             raise ValueError(f"{name}: a {type(items).__name__} can be read only once, but each epoch reads it again; give "
                              "a list, or an object whose __iter__ returns a new iterator")
@@ -361,6 +394,16 @@ class Batches(Data):
 
     def known_rows(self) -> int | None:
         return len(self.items) if isinstance(self.items, Sized) else None
+
+    def next_batch(self, epoch: int, index: int, batch: int) -> tuple[int, int]:
+        items = self.length
+        return (epoch + 1, 0) if items is not None and index + batch > items * batch and not self._once else (epoch, index)
+
+    def row_text(self, epoch: int, index: int, row: int, batch: int) -> str:
+        return f"row {index + row} of the data" if self.are_slices else f"row {row} of item {index // batch} of the data"
+
+    def read_again(self, epoch: int, index: int, batch: int) -> Mapping[str, numpy.ndarray] | None:
+        return _Items(self)(epoch, index // batch) if self._is_sequence() else None
 
     def _slices_of(self, item: Mapping[str, numpy.ndarray]) -> list[int]:
         """Returns the checksum of each batch_size rows of an item."""
@@ -436,6 +479,8 @@ class _Items:
     def _converted(self, key: str, array: numpy.ndarray, number: int) -> numpy.ndarray:
         dtype = self.data.dtypes.get(key) or meant_as_rows(array)
         place = f"{self.data.name}: item {number}, field '{key}'"
+        if text := text_in(array):
+            raise ValueError(f"{place} holds {text}; give it numbers, such as a whole number for each word")
         if not dtype:
             raise ValueError(f"{place} is {array.dtype}{list(array.shape)}; expected floats, integers or bools")
         try:
@@ -456,6 +501,7 @@ class Rows(Data):
     """
 
     _order_names_rows = False
+    _unread = ("seed", "shuffle", "augment")
 
     def __init__(self, called: str, source: rows.Source, batch_size: int, seed: int, shuffle: bool,
                  augment: rows.Augment | None) -> None:
@@ -480,6 +526,13 @@ class Rows(Data):
         other = copy(self)
         other._once, other.drawn = True, self.drawn.in_order()
         return other
+
+    def row_text(self, epoch: int, index: int, row: int, batch: int) -> str:
+        # A copy, because the order is cached and the loader's thread may be in another epoch.
+        return f"row {copy(self.drawn).numbers(epoch)[index + row]} of the data"
+
+    def read_again(self, epoch: int, index: int, batch: int) -> Mapping[str, numpy.ndarray] | None:
+        return copy(self.drawn).batch(epoch, index // batch, batch, self._once)
 
     def alone(self, pipelines: int) -> Rows:
         cut = copy(self)
@@ -507,6 +560,10 @@ class Arrays(Rows):
     def __init__(self, batch_size: int, *, seed: int = 0, shuffle: bool = True, augment: rows.Augment | None = None,
                  **arrays: Any) -> None:
         super().__init__("Arrays", rows.InMemory("Arrays", arrays), batch_size, seed, shuffle, augment)
+
+
+# Without it, help() and tools would show the signature of __new__.
+Arrays.__signature__ = rows.signature_of(Arrays)  # type: ignore[attr-defined]
 
 
 class Dataset(Rows):
