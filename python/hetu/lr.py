@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from hetu import _hetu, keywords, options
 from hetu.names import missing_from
@@ -208,12 +208,9 @@ class ReduceOnPlateau:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "rate" and "state" in self.__dict__:
-            self._refuse_rate()
+            refuse("ReduceOnPlateau: its rate can't be changed, because only report() changes the rate of a training; for a "
+                   "rate of your own, give the optimizer hetu.lr.Custom(function)")
         super().__setattr__(name, value)
-
-    def _refuse_rate(self) -> NoReturn:
-        refuse("ReduceOnPlateau: its rate can't be changed, because only report() changes the rate of a training; for a rate "
-               "of your own, give the optimizer hetu.lr.Custom(function)")
 
     def _better(self, measure: float) -> bool:
         if "best" not in self.state:

@@ -306,8 +306,8 @@ def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> d
         found = table.column(name)
         if found.null_count:
             spelled = " (a CSV file's NA, nan and null count as empty)" if known[ending] == "csv" else ""
-            refuse(f"{called}: column '{name}' has {found.null_count} empty cells of {len(found)}{spelled}, the first in row "
-                   f"{found.to_pylist().index(None)} of the data; fill them, or leave these rows out")
+            refuse(f"{called}: column '{name}' has {found.null_count} empty cells of {len(found)}{spelled}, the first in "
+                   f"row {found.to_pylist().index(None)} of the data; fill them, or leave these rows out")
         if inside := _nulls_inside(found):
             refuse(f"{called}: lists in column '{name}' have {inside} empty elements; fill them, or leave these rows out")
         values = found.to_numpy()

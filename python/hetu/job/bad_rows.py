@@ -50,7 +50,9 @@ def _first_not_finite(fields: Mapping[str, numpy.ndarray]) -> tuple[str, float, 
     import numpy as np
 
     for name, values in fields.items():
-        wrong = np.argwhere(~np.isfinite(values)) if values.dtype.kind == "f" else []
+        if values.dtype.kind != "f":
+            continue
+        wrong = np.argwhere(~np.isfinite(values))
         if len(wrong):
             return name, float(values[tuple(wrong[0])]), int(wrong[0][0])
     return None

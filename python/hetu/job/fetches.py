@@ -11,7 +11,6 @@ from hetu.graph import GraphBuilder, Value, current
 from hetu.optim import Train
 from hetu.place import is_whole
 
-
 LOSS = "loss"  # the name of the minimized value in every run
 
 

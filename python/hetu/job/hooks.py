@@ -8,9 +8,9 @@ A hook is an object with any of these methods, or a function of (job, step), whi
     on_end(job)             once, however the run ends: to close files; must not wait for other workers
 
 Every worker calls its hooks after the same steps, in the order of the list. So hooks may call collective methods such as
-job.weights(), in all workers. job.stop() ends the run. Use job.is_chief to print only once. An epoch is one pass over the training data, or
-`epoch_steps` steps. For data of unknown length, the whole run is one epoch. If pipelines average weights, each has its own
-steps, and on_epoch is called after they have met.
+job.weights(), in all workers. job.stop() ends the run. Use job.is_chief to print only once. An epoch is one pass over the
+training data, or `epoch_steps` steps. For data of unknown length, the whole run is one epoch. If pipelines average weights,
+each has its own steps, and on_epoch is called after they have met.
 """
 
 from __future__ import annotations
@@ -223,8 +223,8 @@ class EarlyStopping:
         if on_best is not None:
             check_takes("EarlyStopping: on_best", on_best, "job")
         if mode not in ("min", "max") or not is_whole(patience, 1) or not least >= 0:
-            refuse(f"EarlyStopping: mode must be min or max, patience a whole number >= 1 and least >= 0, got mode={mode!r}, "
-                   f"patience={patience!r}, least={least!r}")
+            refuse("EarlyStopping: mode must be min or max, patience a whole number >= 1 and least >= 0, got "
+                   f"mode={mode!r}, patience={patience!r}, least={least!r}")
         self.measure, self.patience, self.mode, self.least, self.on_best = measure, patience, mode, least, on_best
         self.best, self.best_epoch, self.epochs_without = math.nan, -1, 0
 

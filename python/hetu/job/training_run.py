@@ -61,8 +61,8 @@ class TrainingRun:
             raise ValueError(f"{worker.spec.meaningless}: this run's weights are meaningless and can't be saved; remove "
                              "checkpoint")
         if worker.job.asynchronous and isinstance(worker.spec.optimizer.learning_rate, Custom):
-            refuse(f"{worker.spec.options.method} has no flush, so a rate of your own (hetu.lr.Custom) can't be set for each "
-                   "update; use another of hetu.lr, or a method with a flush, such as 1f1b")
+            refuse(f"{worker.spec.options.method} has no flush, so a rate of your own (hetu.lr.Custom) can't be set for "
+                   "each update; use another of hetu.lr, or a method with a flush, such as 1f1b")
         with placed(options.as_keywords):
             store = Checkpoints(saves.folder, worker, saves.keep, saves.resume, hooks) if saves.folder else None
         end, every = length.end(worker.step), saves.every if store else 0

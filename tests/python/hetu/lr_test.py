@@ -92,7 +92,7 @@ class Own(unittest.TestCase):
         for wrong in (-1, math.nan, math.inf, "0.1", None, True):
             job = build(ht.optim.SGD(ht.lr.Custom(lambda update, wrong=wrong: wrong if update == 3 else 0.1)))
             with self.subTest(wrong=wrong), self.assertRaisesRegex(
-                    ValueError, r"^lr_test\.py:\d+: Custom: the learning rate of update 3 must be a finite number >= 0, got"):
+                    ValueError, r"^lr_test\.py:\d+: Custom: the learning rate of update 3 must be a finite number >= 0, "):
                 rates(job, steps=4)
         for says, make in (
             ("Custom: expected a function of the number of the update, got 0.1", lambda: ht.lr.Custom(0.1)),
@@ -115,8 +115,8 @@ class Own(unittest.TestCase):
                 pass
 
         for kind, says, change in (
-            (ValueError, "SGD.learning_rate can't be changed, because an Executor has read it; for a rate that changes, give "
-             "the optimizer one of hetu.lr", lambda: setattr(optimizer, "learning_rate", 0.2)),
+            (ValueError, "SGD.learning_rate can't be changed, because an Executor has read it; for a rate that changes, "
+             "give the optimizer one of hetu.lr", lambda: setattr(optimizer, "learning_rate", 0.2)),
             (ValueError, "SGD.clip_norm can't be changed, .* make another optimizer",
              lambda: setattr(optimizer, "clip_norm", 1.0)),
             (AttributeError, "SGD has no 'lr'; .*learning_rate", lambda: setattr(ht.optim.SGD(0.1), "lr", 0.2)),
@@ -129,7 +129,7 @@ class Own(unittest.TestCase):
             (ValueError, "Executor.learning_rate can't be set, .* hetu.lr.Custom", lambda: setattr(job, "learning_rate", 1)),
             (ValueError, "Executor.threads can't be set, because an Executor reads its arguments only once",
              lambda: setattr(job, "threads", 1)),
-            (ValueError, "Arrays.batch_size can't be changed, because it is read only once; make new data with this batch_si",
+            (ValueError, "Arrays.batch_size can't be changed, because it is read only once; make new data with this batch",
              lambda: setattr(job.data, "batch_size", 4)),
             (ValueError, "Arrays.seed can't be changed", lambda: setattr(job.data, "seed", 4)),
         ):

@@ -50,7 +50,7 @@ class BadRows(unittest.TestCase):
                         with self.assertRaisesRegex(ValueError, place + r"row 30 of the batch, row 70 of the data$"):
                             call(job.data)
                 job, _ = build(devices, "id")
-                with self.assertRaisesRegex(ValueError, place + r"step \d, .*, row \d+ of the global batch, row 70 of the da"):
+                with self.assertRaisesRegex(ValueError, place + r"step \d, .*, row \d+ of the global batch, row 70 of the"):
                     list(job.run("train", steps=5))
 
     def test_in_a_later_epoch(self):
@@ -69,8 +69,8 @@ class BadRows(unittest.TestCase):
         for devices in (None, "threads:1x2"):
             job, _ = build(devices, "nan")
             with self.subTest(devices), self.assertRaisesRegex(
-                    ValueError, r"^bad_rows_test\.py:\d+: loss is nan at .* look at the data of this step; field 'x' has nan "
-                                r"in row \d+ of the global batch, row 70 of the data$"):
+                    ValueError, r"^bad_rows_test\.py:\d+: loss is nan at .* look at the data of this step; field 'x' has "
+                                r"nan in row \d+ of the global batch, row 70 of the data$"):
                 list(job.run("train", steps=5))
         job, _ = build(rate=1e15)
         with self.assertRaisesRegex(ValueError, "loss is inf at .*; all numbers that it reads are finite$"):

@@ -269,7 +269,7 @@ class Page(unittest.TestCase):
         self.assertEqual({name: (array.shape, str(array.dtype)) for name, array in names["found"].items()},
                          {"logits": ((1003, 2), "float32"), "argmax": ((1003,), "int32"), "hidden": ((1003, 16), "float32")})
         measured = names["measured"]
-        self.assertEqual(set(measured), {"loss", "hits", "accuracy", "error"})
+        self.assertEqual(set(measured), {"loss", "entropy", "hits", "accuracy", "error"})
         self.assertAlmostEqual(measured["accuracy"] + measured["error"], 1, 12)
         self.assertGreater(measured["accuracy"], 0.95)
         self.assertEqual(repr(names["model"]), re.search(r"# (Predictor\(.*?\))\n", code)[1])
