@@ -6,7 +6,6 @@ Every step takes the next global batch of one order, which depends only on seed 
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from copy import copy
@@ -18,6 +17,7 @@ from hetu.arrays import TAKEN, converted, meant_as_rows, text_in
 from hetu.graph import BATCH, Value, current, placeholder
 from hetu.names import missing_from
 from hetu.place import is_whole, of_script, path_of, place, placed, refuse
+from hetu.read_once import ReadOnce
 
 if TYPE_CHECKING:
     import numpy
@@ -26,14 +26,13 @@ if TYPE_CHECKING:
 MOST_ROWS = 1 << 28  # of a batch; the same limit as for --batch-size
 
 
-class Data:
+class Data(ReadOnce):
     """The base class of data objects: fields of rows as (name, dtype, shape of one row). Subclasses implement loader()."""
 
     fields: list[tuple[str, str, list[int]]]
     batch_size: int
     _once = False  # True: its loaders return one epoch with every row
     _shares: Sequence[int] = ()  # rows of each pipeline per step, if they differ
-    _unread: Sequence[str] = ()  # arguments of the constructor that are not attributes, so setting them has no effect
     _order_names_rows = True  # True: a loader's position identifies rows of files and a seed; False: the user's own rows
 
     def __init__(self, fields: list[tuple[str, str, list[int]]], batch_size: int) -> None:
@@ -55,21 +54,6 @@ class Data:
         found = ", ".join(field for field, _, _ in self.__dict__.get("fields", []))
         says = f"{type(self).__name__} has no field or attribute '{name}'; its fields: {found}"
         raise of_script(AttributeError(place() + says))
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in self._unread or (self.__dict__.get("_is_read") and name in self._arguments()):
-            refuse(f"{type(self).__name__}.{name} can't be changed, because it is read only once; make new data with this "
-                   f"{name}, and a new graph and Executor")
-        super().__setattr__(name, value)
-
-    def _arguments(self) -> set[str]:
-        """Returns the names of the constructor's arguments, except those of the user's own subclasses."""
-        ours = (kind for kind in type(self).__mro__ if kind.__module__ == __name__ and "__init__" in vars(kind))
-        return {name for kind in ours for name in inspect.signature(vars(kind)["__init__"]).parameters}
-
-    def mark_read(self) -> None:
-        """Refuses later changes of the constructor's arguments, which would have no effect: an Executor has read them."""
-        self.__dict__["_is_read"] = True
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         """Returns this worker's loader, which reads only `fields`.
