@@ -320,7 +320,7 @@ class Files(unittest.TestCase):
         (self.folder / "junk.parquet").write_text("hello")
         (self.folder / "short.csv").write_text("a,b\n1,2\n3\n")
         for name, fields, says in (
-            ("t.parquet", None, "column 'city' is string; expected numbers"),
+            ("t.parquet", None, r"column 'city' holds text \('x' in row 0\); expected numbers in all 3"),
             ("t.parquet", {"x": "c"}, "there is no column 'c'"),
             ("t.parquet", {"x": "uneven"}, "column 'uneven' has lists of 1 to 3 elements"),
             ("t.parquet", {"x": ["a", "v"]}, r"field 'x' is made of \['a', 'v'\]; expected one column, or"),
