@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "executor/state/model_folder.h"
 #include "net/transport/gather.h"
 #include "net/transport/tag_kinds.h"
 
@@ -104,6 +105,7 @@ std::unique_ptr<FolderLock> claim_folder(const std::string& folder, const std::s
   std::string error;
   if (transport.worker() == 0) {
     try {
+      refuse_models(folder);
       lock = std::make_unique<FolderLock>(folder, job);
     } catch (const Error& e) {
       error = e.what();

@@ -307,7 +307,7 @@ class Executor:
         The arguments select the same values as in predict(). The model returns each value under its name in the graph, or
         under the name that a dict gives it: fetches={"logits": logits}. Collective: every worker calls it and must have
         access to the folder. The model in the folder is replaced, whatever its step: a kill at any moment leaves either the
-        old or the new model. Throws ValueError for a folder with checkpoints of a training.
+        old or the new model. Throws OSError for a folder with checkpoints of a training.
         """
         with placed():
             self._members.call(lambda member: member.prediction.save(folder, run, fetches))

@@ -205,6 +205,48 @@ class Replaced(unittest.TestCase):
                     save()
             self.assertEqual(sorted(os.listdir(folder)), there)
 
+    def test_a_model_is_not_replaced_by_a_broken_one(self):
+        """The weights of the checkpoint are compared with the graph before the old model is touched."""
+        def output(width, name="net"):
+            ht.new_graph()
+            data = ht.data.Arrays(x=np.ones((32, 1)), y=np.ones((32, 1)), batch_size=32)
+            net = ht.nn.Sequential(ht.nn.Linear(1, width), ht.nn.Linear(width, 1)).named(name)
+            return data, net(data.x)
+
+        with tempfile.TemporaryDirectory() as folder:
+            data, out = output(4)
+            loss = ht.models.mean_squared_error(out, data.y)
+            job = ht.Executor({"train": [ht.optim.SGD(0.1).minimize(loss)]}, threads=1)
+            list(job.run("train", steps=1, checkpoint=f"{folder}/checkpoint"))
+            ht.save(f"{folder}/model", [out], f"{folder}/checkpoint")
+            wanted = ht.load(f"{folder}/model")(x=np.ones((1, 1)))
+            for width, name, says in ((5, "net", r"'net.0.bias' is \[4\], but the model expects \[5\]; nothing is saved"),
+                                      (4, "other", "has no 'other.0.bias'; the checkpoint belongs to another model")):
+                out = output(width, name)[1]
+                with self.subTest(says), self.assertRaisesRegex(OSError, rf"^predict_test\.py:\d+: save: .*{says}"):
+                    ht.save(f"{folder}/model", [out], f"{folder}/checkpoint")
+                np.testing.assert_array_equal(ht.load(f"{folder}/model")(x=np.ones((1, 1))), wanted)
+
+    def test_a_training_does_not_hide_a_model(self):
+        """Checkpoints beside a model would have higher steps, and readers would take them for the model."""
+        with tempfile.TemporaryDirectory() as folder:
+            job, _, wanted = self.trained(3, 1)
+            job.save(folder)
+            there = sorted(os.listdir(folder))
+            for resume in (False, True):
+                job, *_ = self.trained(5, 1)
+                with self.subTest(resume=resume), self.assertRaisesRegex(
+                        OSError, r"^predict_test\.py:\d+: .* holds a saved model, which a training can't resume from or "
+                                 r"save beside .*; choose another folder for the checkpoints"):
+                    list(job.run("train", steps=3, checkpoint=folder, resume=resume))
+                self.assertEqual(sorted(os.listdir(folder)), there)
+            np.testing.assert_array_equal(ht.load(folder)(x=np.ones((1, 1), np.float32)), wanted)
+            ht.new_graph()
+            ht.nn.Linear(1, 1)(ht.data.Arrays(x=np.ones((4, 1)), batch_size=4).x)
+            with self.assertRaisesRegex(OSError, "holds a saved model or checkpoints of Hetu .*, not a weight file; write one "
+                                        "with `hetu checkpoint export .* -o weights.safetensors`"):
+                ht.load_weights(folder)
+
 
 class State(unittest.TestCase):
     def test_a_cache_of_keys_and_values(self):
