@@ -244,8 +244,8 @@ class Replaced(unittest.TestCase):
             np.testing.assert_array_equal(ht.load(folder)(x=np.ones((1, 1), np.float32)), wanted)
             ht.new_graph()
             ht.nn.Linear(1, 1)(ht.data.Arrays(x=np.ones((4, 1)), batch_size=4).x)
-            with self.assertRaisesRegex(OSError, "holds a saved model or checkpoints of Hetu .*, not a weight file; write one "
-                                        "with `hetu checkpoint export .* -o weights.safetensors`"):
+            with self.assertRaisesRegex(OSError, "holds a saved model or checkpoints of Hetu .*, not a weight file; write "
+                                        "one with `hetu checkpoint export .* -o weights.safetensors`"):
                 ht.load_weights(folder)
 
 
