@@ -1,4 +1,5 @@
 #include "base/dtype.h"
+#include "base/element_type.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/shape.h"
@@ -8,13 +9,16 @@ namespace {
 
 struct DTypeRow {
   const char* name;
+  const char* element_type;  // in C++
   std::int64_t bytes;
   bool floating;
 };
 
-constexpr DTypeRow kDTypes[] = {{"float32", 4, true}, {"float64", 8, true}, {"bfloat16", 2, true},
-                                {"float16", 2, true}, {"int32", 4, false},  {"int64", 8, false},
-                                {"int8", 1, false},   {"bool", 1, false}};
+constexpr DTypeRow kDTypes[] = {
+    {"float32", "float", 4, true},       {"float64", "double", 8, true},
+    {"bfloat16", "BFloat16", 2, true},   {"float16", "Float16", 2, true},
+    {"int32", "std::int32_t", 4, false}, {"int64", "std::int64_t", 8, false},
+    {"int8", "std::int8_t", 1, false},   {"bool", "bool", 1, false}};
 
 const DTypeRow& row(DType dtype) { return kDTypes[static_cast<int>(dtype)]; }
 
@@ -28,6 +32,8 @@ std::uint64_t magnitude(std::int64_t dim) {
 std::int64_t dtype_bytes(DType dtype) { return row(dtype).bytes; }
 
 const char* dtype_name(DType dtype) { return row(dtype).name; }
+
+const char* element_type_name(DType dtype) { return row(dtype).element_type; }
 
 bool is_floating(DType dtype) { return row(dtype).floating; }
 

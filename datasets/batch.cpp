@@ -6,12 +6,9 @@
 
 namespace hetu {
 
-void FieldData::check_element(std::size_t bytes_of_t) const {
-  const std::int64_t expected = dtype_bytes(dtype);
-  require(static_cast<std::int64_t>(bytes_of_t) == expected,
-          "batch: field '{}' is {}, whose elements have {} bytes, but as() was called for elements "
-          "of {} bytes; call it with the C++ type of {}",
-          name, dtype_name(dtype), expected, bytes_of_t, dtype_name(dtype));
+void FieldData::refuse_type(const std::string& given) const {
+  fail(Code::InvalidArgument, "batch: field '{}' is {}; use as<{}>() for it, not {}", name,
+       dtype_name(dtype), element_type_name(dtype), given);
 }
 
 const FieldData& Batch::at(const std::string& name) const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/element_type.h"
 #include "base/shape.h"
 
 namespace hetu {
@@ -25,21 +26,21 @@ struct FieldData {
   Shape shape;
   std::vector<std::byte> bytes;
 
-  /// Returns the elements as T. Throws InvalidArgument, naming the field and its dtype, unless
-  /// sizeof(T) is the size of one element.
+  /// Returns the elements as T. Throws InvalidArgument, naming the field and its dtype, unless T is
+  /// the type of its elements (holds_element).
   template <class T>
   T* as() {
-    check_element(sizeof(T));
+    if (!holds_element<T>(dtype)) refuse_type(element_text<T>());
     return reinterpret_cast<T*>(bytes.data());
   }
   template <class T>
   const T* as() const {
-    check_element(sizeof(T));
+    if (!holds_element<T>(dtype)) refuse_type(element_text<T>());
     return reinterpret_cast<const T*>(bytes.data());
   }
 
  private:
-  void check_element(std::size_t bytes_of_t) const;
+  [[noreturn]] void refuse_type(const std::string& given) const;
 };
 
 /// One pipeline's rows of one step.

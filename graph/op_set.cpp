@@ -14,6 +14,12 @@ std::string listed(const std::vector<std::string>& names) {
   return out;
 }
 
+std::string types_text(const std::vector<TensorType>& types) {
+  std::vector<std::string> texts;
+  for (const TensorType& type : types) texts.push_back(to_string(type));
+  return listed(texts);
+}
+
 std::string input_list(const OpDef& def) {
   std::string out = listed(def.inputs);
   for (const std::string& name : def.optional_inputs) {
@@ -173,8 +179,9 @@ std::vector<TensorType> infer_types(const OpDef& def, std::string_view name,
     check_size(fmt::format("{} '{}'", def.name, name), type.shape);
     for (std::size_t axis = 1; axis < type.shape.size(); ++axis) {
       require(type.shape[axis] >= 0,
-              "{} '{}': the result {} would have the batch on axis {}; it must stay on axis 0",
-              def.name, name, to_string(type), axis);
+              "{} '{}': the result {} would have the batch on axis {}; it must stay on axis 0; the "
+              "inputs are {}",
+              def.name, name, to_string(type), axis, types_text(inputs));
     }
   }
   return outputs;

@@ -34,7 +34,19 @@ ValueId scaled(Builder& b, ValueId x, double factor) {
   return b.apply("scale", {x}, {{"factor", factor}});
 }
 
-ValueId apart(Builder& b, ValueId x, ValueId target) {
+// Refuses predictions [B] with targets [B, 1] and the like: broadcasting would compare each sample
+// with every other one.
+void check_pair(const Builder& b, const char* loss, ValueId x, ValueId target) {
+  const TensorType one = b.type(x), other = b.type(target);
+  const auto has_batch = [](const Shape& s) { return !s.empty() && s[0] < 0; };
+  require(
+      !has_batch(one.shape) || !has_batch(other.shape) || one.shape.size() == other.shape.size(),
+      "{}: predictions {}, targets {}; give them one shape, for example by a reshape", loss,
+      to_string(one), to_string(other));
+}
+
+ValueId apart(Builder& b, const char* loss, ValueId x, ValueId target) {
+  check_pair(b, loss, x, target);
   return b.apply("abs", {b.apply("sub", {x, target})});
 }
 
@@ -55,17 +67,18 @@ ValueId step_mean(Builder& b, ValueId x, const std::string& name) {
 }
 
 ValueId mean_squared_error(Builder& b, ValueId x, ValueId target, const std::string& name) {
+  check_pair(b, "mean_squared_error", x, target);
   const ValueId difference = b.apply("sub", {x, target});
   return step_mean(b, b.apply("power", {difference}, {{"exponent", 2.0}}), name);
 }
 
 ValueId mean_absolute_error(Builder& b, ValueId x, ValueId target, const std::string& name) {
-  return step_mean(b, apart(b, x, target), name);
+  return step_mean(b, apart(b, "mean_absolute_error", x, target), name);
 }
 
 ValueId mean_huber(Builder& b, ValueId x, ValueId target, double delta, const std::string& name) {
   require(delta > 0, "mean_huber '{}': delta must be above 0, got {}", name, delta);
-  const ValueId far = apart(b, x, target);
+  const ValueId far = apart(b, "mean_huber", x, target);
   // With near = min(far, delta), near * (far - near / 2) covers both cases. Two branches would
   // square a large number in the branch that isn't taken, and overflow.
   const ValueId near = b.apply("clip", {far}, {{"low", 0.0}, {"high", delta}});
@@ -75,6 +88,7 @@ ValueId mean_huber(Builder& b, ValueId x, ValueId target, double delta, const st
 
 ValueId mean_binary_cross_entropy(Builder& b, ValueId logits, ValueId target,
                                   const std::string& name) {
+  check_pair(b, "mean_binary_cross_entropy", logits, target);
   const ValueId soft = b.apply("softplus", {logits});
   return step_mean(b, b.apply("sub", {soft, b.apply("mul", {logits, target})}), name);
 }

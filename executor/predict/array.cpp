@@ -1,17 +1,12 @@
 #include "executor/predict/array.h"
 
-#include <cstdint>
-
 #include "base/error.h"
 
 namespace hetu {
 
-void Array::check_element(std::size_t bytes_of_t) const {
-  const std::int64_t expected = dtype_bytes(dtype);
-  require(static_cast<std::int64_t>(bytes_of_t) == expected,
-          "this array is {} {}, whose elements have {} bytes, but as() was called for elements of "
-          "{} bytes; call it with the C++ type of {}",
-          dtype_name(dtype), to_string(shape), expected, bytes_of_t, dtype_name(dtype));
+void Array::refuse_type(const std::string& given) const {
+  fail(Code::InvalidArgument, "this array is {} {}; read it with as<{}>(), not as {}",
+       dtype_name(dtype), to_string(shape), element_type_name(dtype), given);
 }
 
 }  // namespace hetu

@@ -1,9 +1,11 @@
 // Dense row-major arrays in host memory: the inputs and outputs of a Predictor.
 #pragma once
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/element_type.h"
 #include "base/named_values.h"
 #include "base/shape.h"
 
@@ -22,16 +24,16 @@ struct Array {
   Shape shape;
   std::vector<std::byte> bytes;
 
-  /// Returns the elements as T. Throws InvalidArgument, naming the dtype, unless sizeof(T) is the
-  /// size of one element.
+  /// Returns the elements as T. Throws InvalidArgument, naming the dtype, unless T is the type of
+  /// its elements (holds_element).
   template <class T>
   const T* as() const {
-    check_element(sizeof(T));
+    if (!holds_element<T>(dtype)) refuse_type(element_text<T>());
     return reinterpret_cast<const T*>(bytes.data());
   }
 
  private:
-  void check_element(std::size_t bytes_of_t) const;
+  [[noreturn]] void refuse_type(const std::string& given) const;
 };
 
 /// The outputs of a Predictor.

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <utility>
 
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/text_file.h"
+#include "executor/state/model_folder.h"
 #include "graph/op_def.h"
 #include "graph/passes/dead.h"
 #include "net/transport/inproc.h"
@@ -21,8 +22,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kVersion = 1;
-constexpr const char* kModel = "model";      // a key of run_json
-constexpr const char* kGraph = "graph.txt";  // every saved model has this file
+constexpr const char* kModel = "model";  // a key of run_json
 constexpr const char* kVariants = "variants";
 
 // A graph as text, and the entry of the manifest that names its file.
@@ -38,11 +38,26 @@ GraphFile file_of(const Graph& graph, const std::string& name) {
   return file;
 }
 
-std::set<std::string> weights_of(const Graph& graph) {
-  std::set<std::string> names;
-  for (const Parameter& p : graph.parameters) names.insert(p.name);
-  for (const StateBuffer& b : graph.buffers) names.insert(b.name);
-  return names;
+// Returns the shapes of the parameters and buffers of a graph, by name.
+std::map<std::string, Shape> weights_of(const Graph& graph) {
+  std::map<std::string, Shape> shapes;
+  for (const Parameter& p : graph.parameters) shapes[p.name] = graph.values[p.value].type.shape;
+  for (const StateBuffer& b : graph.buffers) shapes[b.name] = graph.values[b.value].type.shape;
+  return shapes;
+}
+
+// Returns the weight of a checkpoint for the parameter `name` of a graph. Throws Io unless the
+// checkpoint has it in this shape.
+const CheckpointTensor& weight_for(const Manifest& manifest, const std::string& name,
+                                   const Shape& shape) {
+  const CheckpointTensor* const found = manifest.find(name, "");
+  if (found == nullptr)
+    fail(Code::Io, "{}: has no '{}'; the checkpoint belongs to another model", manifest.folder,
+         name);
+  if (found->shape != shape)
+    fail(Code::Io, "{}: '{}' is {}, but the model expects {}; nothing is saved", manifest.folder,
+         name, to_string(found->shape), to_string(shape));
+  return *found;
 }
 
 // Adds the graphs to the parts, and saves everything as one model.
@@ -56,7 +71,7 @@ void save_graphs(SavePlace place, std::int64_t step, const Graph& model,
     return std::move(file.entry);
   };
   json run = json::parse(bounded_json(weights_only_run("a saved model"), "a manifest"));
-  run[kModel] = add(model, kGraph);
+  run[kModel] = add(model, kModelGraph);
   run[kModel]["version"] = kVersion;
   run[kModel]["rows"] = rows;
   for (const auto& [name, variant] : variants)
@@ -65,7 +80,7 @@ void save_graphs(SavePlace place, std::int64_t step, const Graph& model,
   if (transport.worker() == 0)
     parts.insert(parts.end(), std::make_move_iterator(graphs.begin()),
                  std::make_move_iterator(graphs.end()));
-  place.model_file = kGraph;
+  place.model_file = kModelGraph;
   save_checkpoint(place, step, run.dump(), parts, transport);
 }
 
@@ -129,7 +144,7 @@ Graph model_of(const Graph& graph, const std::vector<std::string>& names,
 
 void save_model(const SavePlace& place, std::int64_t step, const Graph& model, std::int64_t rows,
                 std::vector<SavePart> parts, comm::Transport& transport) {
-  const std::set<std::string> wanted = weights_of(model);
+  const std::map<std::string, Shape> wanted = weights_of(model);
   for (SavePart& part : parts)
     std::erase_if(part.tensors, [&](const StateTensor& t) {
       return !t.state.empty() || wanted.count(t.name) == 0;
@@ -143,17 +158,20 @@ void save_model(const std::string& folder, const Graph& model, std::int64_t rows
   const Manifest manifest = read_manifest(checkpoint);
   SavePart part{"stage-0.safetensors", {}, {}};
   std::vector<std::vector<float>> room;
-  std::set<std::string> wanted = weights_of(model);
-  for (const auto& [_, variant] : variants) wanted.merge(weights_of(variant));
-  for (const std::string& name : wanted) {
-    const CheckpointTensor* const found = manifest.find(name, "");
-    if (found == nullptr)
-      fail(Code::Io, "{}: has no '{}'; the checkpoint belongs to another model", manifest.folder,
-           name);
-    std::vector<float>& values = room.emplace_back(element_count(found->shape));
-    read_tensor(manifest, *found, values.data());
-    part.tensors.push_back(
-        {name, "", found->shape, host_span(values.data(), element_count(found->shape))});
+  // Everything is checked and read before the folder is touched, because a save replaces the model
+  // there.
+  std::map<std::string, Shape> wanted = weights_of(model);
+  for (const auto& [_, variant] : variants) {
+    for (const auto& [name, shape] : weights_of(variant)) {
+      weight_for(manifest, name, shape);
+      wanted.emplace(name, shape);
+    }
+  }
+  for (const auto& [name, shape] : wanted) {
+    const CheckpointTensor& found = weight_for(manifest, name, shape);
+    std::vector<float>& values = room.emplace_back(element_count(shape));
+    read_tensor(manifest, found, values.data());
+    part.tensors.push_back({name, "", shape, host_span(values.data(), element_count(shape))});
   }
   const auto alone = comm::make_inproc(1);
   save_graphs({folder}, manifest.step, model, variants, rows, {std::move(part)}, *alone[0]);

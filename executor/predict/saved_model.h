@@ -39,7 +39,8 @@ void save_model(const SavePlace& place, std::int64_t step, const Graph& model, s
 
 /// Saves a model with the weights of the newest checkpoint in the folder `checkpoint`. Called by
 /// one process. `variants` are further graphs with the same weights. All graphs are replaced
-/// together, so that a kill never mixes the old and the new model. Throws Io.
+/// together, so that a kill never mixes the old and the new model. Throws Io, before anything is
+/// replaced, if the checkpoint lacks a weight of a graph or has it in another shape.
 void save_model(const std::string& folder, const Graph& model, std::int64_t rows,
                 const std::string& checkpoint, const std::map<std::string, Graph>& variants = {});
 

@@ -29,6 +29,7 @@
 #include "base/text_file.h"
 #include "executor/state/checkpoint_pieces.h"
 #include "executor/state/folder_lock.h"
+#include "executor/state/model_folder.h"
 #include "executor/state/safetensors.h"
 #include "net/transport/gather.h"
 #include "net/transport/tag_kinds.h"
@@ -338,6 +339,7 @@ void save_checkpoint(const SavePlace& place, std::int64_t step, const std::strin
     together(step, 0, transport, [&] {
       if (chief) {
         lock = std::make_unique<FolderLock>(folder, place.job);
+        if (place.model_file != kModelGraph) refuse_models(folder, list_checkpoints(folder));
         if (!place.model_file.empty()) refuse_checkpoints(place);
         remove_unfinished(folder);
         fs::create_directories(temporary);

@@ -8,6 +8,8 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "executor/state/checkpoint.h"
+#include "executor/state/model_folder.h"
 #include "net/transport/gather.h"
 #include "net/transport/tag_kinds.h"
 
@@ -104,6 +106,7 @@ std::unique_ptr<FolderLock> claim_folder(const std::string& folder, const std::s
   std::string error;
   if (transport.worker() == 0) {
     try {
+      refuse_models(folder, list_checkpoints(folder));
       lock = std::make_unique<FolderLock>(folder, job);
     } catch (const Error& e) {
       error = e.what();

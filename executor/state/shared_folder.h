@@ -17,7 +17,8 @@ void check_shared_folder(const std::string& folder, comm::Transport& transport);
 
 /// Creates and locks the folder in worker 0, and checks that it is writable and that all workers
 /// see it. Collective: every worker calls it. Returns the lock in worker 0 and null in the others.
-/// `job` is as in FolderLock. Throws the same Io error on all workers. Blocks.
+/// `job` is as in FolderLock. Throws the same Io error on all workers, also for the folder of a
+/// saved model. Blocks.
 std::unique_ptr<FolderLock> claim_folder(const std::string& folder, const std::string& job,
                                          comm::Transport& transport);
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text_file.h"
+#include "executor/state/checkpoint.h"
 
 namespace hetu {
 namespace {
@@ -61,6 +62,13 @@ WeightShards find_weight_shards(const std::string& path) {
   if (fs::exists(at / kIndex, ignored)) return shards_of(at / kIndex);
   const bool pickled = fs::exists(at / "pytorch_model.bin", ignored) ||
                        fs::exists(at / "pytorch_model.bin.index.json", ignored);
+  const std::vector<std::string> steps = list_checkpoints(path);
+  if (!steps.empty())
+    fail(
+        Code::Io,
+        "{}: this folder holds a saved model or checkpoints of Hetu ({}), not a weight file; write "
+        "one with `hetu checkpoint export {} -o weights.safetensors` and load that file",
+        path, fs::path(steps.back()).filename().string(), path);
   fail(Code::Io, "{}: this folder has neither {} nor {}{}", path, kWhole, kIndex,
        pickled
            ? "; Hetu does not read its pytorch_model.bin, a pickle: save the model as safetensors"

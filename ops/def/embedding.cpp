@@ -17,7 +17,10 @@ OpDef embedding_op() {
         check_dtype(a, 0, DType::Float32);
         check(a.inputs[0].shape.size() == 2 && !is_symbolic(a.inputs[0].shape), a,
               "table must be [rows, width], got {}", to_string(a.inputs[0]));
-        check_dtype(a, 1, DType::Int32);
+        check(a.inputs[1].dtype == DType::Int32, a,
+              "ids must be int32, got {}; give the data object whole numbers, as in "
+              "ids.astype(\"int32\"), or cast the value to int32",
+              to_string(a.inputs[1]));
         Shape shape = a.inputs[1].shape;
         shape.push_back(a.inputs[0].shape[1]);
         return {float32(shape)};

@@ -22,12 +22,39 @@ def meant_as_rows(array: numpy.ndarray) -> str:
     return "float32" if array.dtype == "uint8" and array.ndim > 2 else meant(array)
 
 
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def text_in(array: numpy.ndarray) -> str:
+    """Describes text in an array, such as "text ('n/a' in row 3, column 1)": the first that is no number, or else the first.
+    Returns "" if the array holds none. Rows count from 0."""
+    import numpy as np
+
+    if array.dtype.kind not in "USO":
+        return ""
+    found = [(place, value if isinstance(value, str) else value.decode(errors="replace"))
+             for place, value in np.ndenumerate(array) if isinstance(value, (str, bytes))]
+    if not found:
+        return ""
+    place, value = next((each for each in found if not _is_number(each[1])), found[0])
+    row, *inner = place or (0,)
+    where = f", column {inner[0]}" if len(inner) == 1 else f", at {inner}" if inner else ""
+    return f"text ('{value[:40]}' in row {row}{where})"
+
+
 def converted(array: numpy.ndarray, dtype: str) -> numpy.ndarray:
     """Returns the array in one of the dtypes TAKEN, row-major and little-endian. Floats may lose digits; integers lose
     none. Throws ValueError, which names the element, if an element does not fit."""
     import numpy as np
 
     kind = array.dtype.kind
+    if text := text_in(array):
+        raise ValueError(f"it holds {text}; give numbers")
     if kind not in _MEANT or (kind == "f" and dtype != "float32"):
         raise ValueError(f"{array.dtype} can't be converted to {dtype}")
     if array.size and kind in "iu":

@@ -13,10 +13,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu, keywords, rows
-from hetu.arrays import TAKEN, converted, meant_as_rows
+from hetu.arrays import TAKEN, converted, meant_as_rows, text_in
 from hetu.graph import BATCH, Value, current, placeholder
 from hetu.names import missing_from
 from hetu.place import is_whole, of_script, path_of, place, placed, refuse
+from hetu.read_once import ReadOnce
 
 if TYPE_CHECKING:
     import numpy
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 1 << 28  # of a batch; the same limit as for --batch-size
 
 
-class Data:
+class Data(ReadOnce):
     """The base class of data objects: fields of rows as (name, dtype, shape of one row). Subclasses implement loader()."""
 
     fields: list[tuple[str, str, list[int]]]
@@ -95,6 +96,21 @@ class Data:
         """Returns data with the same rows in the same order, for a worker that reads the rows of all `pipelines` itself.
         Its loader(1, 0) returns a batch of each pipeline in turn."""
         return self
+
+    def next_batch(self, epoch: int, index: int, batch: int) -> tuple[int, int]:
+        """Returns epoch and index of the global batch of `batch` rows that is read from a position. `index` counts rows of
+        the epoch."""
+        rows = len(self) if isinstance(self, Sized) else None
+        return (epoch + 1, 0) if rows is not None and index + batch > rows and not self._once else (epoch, index)
+
+    def row_text(self, epoch: int, index: int, row: int, batch: int) -> str:
+        """Returns text for errors, such as "row 700 of the data", for row `row` of the global batch of `batch` rows that
+        begins at `index`. Returns "" if rows have no numbers that the user knows."""
+        return ""
+
+    def read_again(self, epoch: int, index: int, batch: int) -> Mapping[str, numpy.ndarray] | None:
+        """Returns the fields of a global batch for an error message, or None if they can't be read again."""
+        return None
 
     def known_rows(self) -> int | None:
         """Returns the number of rows if it is known before the data are read, else None."""
@@ -336,6 +352,7 @@ class Batches(Data):
         self.dtypes = dict(dtypes or {})
         self.length: int | None = len(items) if isinstance(items, Sized) else None
         self._steps = 1  # steps per item
+        self.are_slices = False  # True: the items are slices of the user's arrays, whose rows errors name
         if not self._is_sequence() and iter(self.items) is self.items:
             raise ValueError(f"{name}: a {type(items).__name__} can be read only once, but each epoch reads it again; give "
                              "a list, or an object whose __iter__ returns a new iterator")
@@ -361,6 +378,16 @@ class Batches(Data):
 
     def known_rows(self) -> int | None:
         return len(self.items) if isinstance(self.items, Sized) else None
+
+    def next_batch(self, epoch: int, index: int, batch: int) -> tuple[int, int]:
+        items = self.length
+        return (epoch + 1, 0) if items is not None and index + batch > items * batch and not self._once else (epoch, index)
+
+    def row_text(self, epoch: int, index: int, row: int, batch: int) -> str:
+        return f"row {index + row} of the data" if self.are_slices else f"row {row} of item {index // batch} of the data"
+
+    def read_again(self, epoch: int, index: int, batch: int) -> Mapping[str, numpy.ndarray] | None:
+        return _Items(self)(epoch, index // batch) if self._is_sequence() else None
 
     def _slices_of(self, item: Mapping[str, numpy.ndarray]) -> list[int]:
         """Returns the checksum of each batch_size rows of an item."""
@@ -436,6 +463,8 @@ class _Items:
     def _converted(self, key: str, array: numpy.ndarray, number: int) -> numpy.ndarray:
         dtype = self.data.dtypes.get(key) or meant_as_rows(array)
         place = f"{self.data.name}: item {number}, field '{key}'"
+        if text := text_in(array):
+            raise ValueError(f"{place} holds {text}; give it numbers, such as a whole number for each word")
         if not dtype:
             raise ValueError(f"{place} is {array.dtype}{list(array.shape)}; expected floats, integers or bools")
         try:
@@ -456,6 +485,7 @@ class Rows(Data):
     """
 
     _order_names_rows = False
+    _unread = ("seed", "shuffle", "augment")
 
     def __init__(self, called: str, source: rows.Source, batch_size: int, seed: int, shuffle: bool,
                  augment: rows.Augment | None) -> None:
@@ -480,6 +510,13 @@ class Rows(Data):
         other = copy(self)
         other._once, other.drawn = True, self.drawn.in_order()
         return other
+
+    def row_text(self, epoch: int, index: int, row: int, batch: int) -> str:
+        # A copy, because the order is cached and the loader's thread may be in another epoch.
+        return f"row {copy(self.drawn).numbers(epoch)[index + row]} of the data"
+
+    def read_again(self, epoch: int, index: int, batch: int) -> Mapping[str, numpy.ndarray] | None:
+        return copy(self.drawn).batch(epoch, index // batch, batch, self._once)
 
     def alone(self, pipelines: int) -> Rows:
         cut = copy(self)
@@ -507,6 +544,10 @@ class Arrays(Rows):
     def __init__(self, batch_size: int, *, seed: int = 0, shuffle: bool = True, augment: rows.Augment | None = None,
                  **arrays: Any) -> None:
         super().__init__("Arrays", rows.InMemory("Arrays", arrays), batch_size, seed, shuffle, augment)
+
+
+# Without it, help() and tools would show the signature of __new__.
+Arrays.__signature__ = rows.signature_of(Arrays)  # type: ignore[attr-defined]
 
 
 class Dataset(Rows):

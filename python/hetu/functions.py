@@ -120,6 +120,11 @@ def step_mean(x: Value, name: str = "") -> Value:
     these contributions is the mean, even if the last batch is short.
     """
     check_values("step_mean", x=x)
+    return mean_of_step(x, name, "step_mean")
+
+
+def mean_of_step(x: Value, name: str, default: str) -> Value:
+    """Implements step_mean. The result is called `name`, or `default` without a name."""
     graph = current()
     if not x.shape or x.shape[0] >= 0:
         graph.refuse(f"step_mean: {x!r} has no batch on its first axis; use .mean()")
@@ -133,7 +138,7 @@ def step_mean(x: Value, name: str = "") -> Value:
     count = graph.apply("step_sum", [samples], name and f"{name}.step_count")
     each = -x.shape[0] * math.prod(x.shape[1:])
     total: Any = x.sum()
-    return graph.apply("div_scalar", [total * (1 / each) if each != 1 else total, count], name)
+    return graph.apply_called(default, "div_scalar", [total * (1 / each) if each != 1 else total, count], name)
 
 
 __all__ = ["concat", "constant", "group_norm", "instance_norm", "one_hot", "rms_norm", "stack", "step_mean", "where"]

@@ -74,6 +74,7 @@ class GraphBuilder:
         self.placeholders: dict[str, Value] = {}
         self.parameters: dict[str, Value] = {}  # in model order, like the buffers
         self.buffers: dict[str, Value] = {}
+        self.named: set[int] = set()  # numbers of values whose operator the script named (name=)
         self.tied: dict[str, str] = {}  # further name of a parameter or buffer -> its name in the graph
         self.scopes: list[str] = []
         self.minimized = False  # true once gradients are added; no operators may follow
@@ -97,7 +98,14 @@ class GraphBuilder:
                         "(hetu.new_graph)")
         full = f"{self.path}/{name or op}" if self.path else name
         outputs = self._told(self.builder.apply, op, [v.number for v in inputs], attrs, full)
+        self.named.update(outputs if name else ())
         return [Value(self, number) for number in outputs]
+
+    def apply_called(self, default: str, op: str, inputs: Sequence[Value], name: str) -> Value:
+        """Adds an operator that has the name `default` if the script gave no name, and returns its first output."""
+        made = self.apply(op, inputs, name or default)
+        self.named.difference_update(() if name else {made.number})
+        return made
 
     def _told(self, function: Callable[..., Any], *given: Any) -> Any:
         """Calls a function of the builder. Its errors are raised with the line of the user's script."""

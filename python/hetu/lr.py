@@ -8,13 +8,13 @@ warm-up, they are those of SequentialLR.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hetu import _hetu, keywords, options
 from hetu.names import missing_from
-from hetu.place import placed
+from hetu.place import check_takes, placed, refuse
 
 
 def _of(name: str) -> Any:
@@ -37,6 +37,10 @@ class Rate:
     floor: float = _of("floor")
     share: float = _of("share")
     milestones: tuple[int, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        refuse(f"{cls.__name__}: a subclass of hetu.lr.Rate is not used by trainings; for a rate of your own, give the "
+               "optimizer hetu.lr.Custom(function), with a function of the number of the update")
 
     def settings(self) -> dict[str, Any]:
         """Returns the settings for the C++ side."""
@@ -62,11 +66,14 @@ def _shape(rate: Rate, unit: str) -> str:
     }[rate.kind]
 
 
-def describe(rate: float | Rate | ReduceOnPlateau, updates: int, unit: str = "update") -> str:
+def describe(rate: float | Rate | ReduceOnPlateau | Custom, updates: int, unit: str = "update") -> str:
     """Describes in one line the course of a rate over `updates` updates. `unit` is the reader's word for an update."""
     made = as_rate(rate)
-    first, last = made.at(1), made.at(updates)
+    of = rate if isinstance(rate, Custom) else made
+    first, last = of.at(1), of.at(updates)
     reaches = f"{first:.4g}" + (f" to {last:.4g}" if updates > 1 else "") + f" over {updates} {unit}s"
+    if isinstance(rate, Custom):
+        return f"learning rate: {reaches} ({getattr(rate.function, '__name__', 'a function')} of the {unit})"
     warms = f"warm-up of {made.warmup} to {made.base:g}, then " if made.warmup else ""
     text = f"learning rate: {reaches} ({warms}{_shape(made, unit)}"
     if isinstance(rate, ReduceOnPlateau):
@@ -74,7 +81,7 @@ def describe(rate: float | Rate | ReduceOnPlateau, updates: int, unit: str = "up
     return text + ")"
 
 
-def cut_short(rate: float | Rate | ReduceOnPlateau, updates: int, option: str = "") -> str:
+def cut_short(rate: float | Rate | ReduceOnPlateau | Custom, updates: int, option: str = "") -> str:
     """Returns a warning if `updates` updates end inside the warm-up, else "". `option` is the option that sets the
     warm-up's length."""
     made = as_rate(rate)
@@ -139,6 +146,34 @@ def cosine(rate: float, total: int, floor: float = 0.0, warmup: int = 0) -> Rate
     return Rate(rate, "cosine", warmup, total, floor=floor)
 
 
+@dataclass(frozen=True)
+class Custom:
+    """A rate of your own: `function(update)` returns the learning rate of an update, counted from 1.
+
+    Every worker calls it before each step, so it must return the same numbers in all of them, and depend on nothing but
+    `update` if the training is to be resumed. The pipeline method must have a flush.
+    """
+
+    function: Callable[[int], float]
+
+    @placed()
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            refuse(f"Custom: expected a function of the number of the update, got {self.function!r}")
+        check_takes("Custom: the function", self.function, "update")
+
+    def at(self, update: int) -> float:
+        """Returns the learning rate of an update, counted from 1. Throws ValueError unless it is a finite number >= 0."""
+        found = self.function(update)
+        try:
+            rate = math.nan if isinstance(found, (str, bool)) else float(found)
+        except (TypeError, ValueError):
+            rate = math.nan
+        if not 0 <= rate < math.inf:
+            refuse(f"Custom: the learning rate of update {update} must be a finite number >= 0, got {found!r}")
+        return rate
+
+
 @dataclass
 class ReduceOnPlateau:
     """A rate that is multiplied by `factor` when a reported measure has not improved for more than `patience` reports. It
@@ -171,6 +206,12 @@ class ReduceOnPlateau:
         # JSON has no infinity, so there is no "best" until the first report.
         self.state = {"multiplier": 1.0, "bad": 0, "cooling": 0}
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "rate" and "state" in self.__dict__:
+            refuse("ReduceOnPlateau: its rate can't be changed, because only report() changes the rate of a training; for a "
+                   "rate of your own, give the optimizer hetu.lr.Custom(function)")
+        super().__setattr__(name, value)
+
     def _better(self, measure: float) -> bool:
         if "best" not in self.state:
             return not math.isnan(measure)
@@ -196,8 +237,11 @@ class ReduceOnPlateau:
             s["cooling"], s["bad"] = self.cooldown, 0
 
 
-def as_rate(rate: float | Rate | ReduceOnPlateau) -> Rate:
-    """Returns a Rate. A number becomes a constant rate, and a ReduceOnPlateau gives its initial rate."""
+def as_rate(rate: float | Rate | ReduceOnPlateau | Custom) -> Rate:
+    """Returns a Rate. A number becomes a constant rate, and a ReduceOnPlateau gives its initial rate. A Custom becomes the
+    constant rate 1, which the run multiplies by the function's result."""
+    if isinstance(rate, Custom):
+        return constant(1.0)
     if isinstance(rate, ReduceOnPlateau):
         return as_rate(rate.rate)
     if isinstance(rate, Rate):
@@ -207,7 +251,8 @@ def as_rate(rate: float | Rate | ReduceOnPlateau) -> Rate:
             raise TypeError
         return constant(float(rate))
     except (TypeError, ValueError):
-        raise ValueError(f"learning_rate must be a number or one of hetu.lr, got {rate!r}") from None
+        hint = "; give a function as hetu.lr.Custom(function)" if callable(rate) else ""
+        raise ValueError(f"learning_rate must be a number or one of hetu.lr, got {rate!r}{hint}") from None
 
 
 keywords.check_module(__name__)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from hetu import keywords, options
 from hetu.arithmetic import kind_of
 from hetu.graph import GraphBuilder, Value
-from hetu.lr import Rate, ReduceOnPlateau, as_rate
+from hetu.lr import Custom, Rate, ReduceOnPlateau, as_rate
 from hetu.names import missing_from, missing_of
 from hetu.place import placed, refuse
 
@@ -24,7 +24,7 @@ def _betas(kind: str) -> tuple[float, float]:
     return _of(kind, "beta1"), _of(kind, "beta2")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Train:
     """The result of `minimize`: the loss to minimize, and the optimizer."""
 
@@ -47,7 +47,7 @@ class Optimizer:
     pause, and a step costs time only for the rows looked up. Not available for LAMB.
     """
 
-    learning_rate: float | Rate | ReduceOnPlateau = options.table("rate")["base"].default
+    learning_rate: float | Rate | ReduceOnPlateau | Custom = options.table("rate")["base"].default
     clip_norm: float = _of("sgd", "clip_norm")
     lazy_rows: bool = field(default=_of("sgd", "lazy_rows"), kw_only=True)
     kind: str = field(default="sgd", init=False)
@@ -62,6 +62,19 @@ class Optimizer:
 
         def __getattr__(self, name: str) -> NoReturn:
             missing_of("Optimizer", name, dir(type(self)), type(self).__name__)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.__dict__.get("_is_read"):
+            hint = ("for a rate that changes, give the optimizer one of hetu.lr, such as hetu.lr.Custom(function)"
+                    if name in ("learning_rate", "lr") else "make another optimizer, with a new graph and Executor")
+            refuse(f"{type(self).__name__}.{name} can't be changed, because an Executor has read it; {hint}")
+        if not hasattr(type(self), name) and type(self).__module__ == __name__:
+            missing_of("Optimizer", name, dir(type(self)), type(self).__name__)
+        super().__setattr__(name, value)
+
+    def mark_read(self) -> None:
+        """Refuses later changes, which would have no effect: an Executor has read the settings."""
+        self.__dict__["_is_read"] = True
 
     def settings(self) -> dict[str, Any]:
         """Returns the settings for the C++ side."""
@@ -209,9 +222,18 @@ class KFAC(Optimizer):
         if not isinstance(inner, Optimizer) or isinstance(inner, KFAC):
             refuse(f"KFAC: inner must be an optimizer other than KFAC, got {kind_of(inner)}")
         super().__init__(inner.learning_rate, inner.clip_norm)
-        self.inner, self.largest, self.but, self.kind = inner, largest, tuple(but), inner.kind
+        self.kind, self.inner, self.largest, self.but = inner.kind, inner, largest, tuple(but)
         inner.kfac_damping, inner.curvature_every = float(damping), every
         inner.fill, inner.inverses, inner.fill_costs, inner.replan = fill, inverses, costs, float(replan)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "but" in self.__dict__ and name not in ("largest", "but"):
+            refuse(f"KFAC.{name} can't be changed, because it is read only once; make another KFAC")
+        object.__setattr__(self, name, value)
+
+    def mark_read(self) -> None:
+        super().mark_read()
+        self.inner.mark_read()
 
     def settings(self) -> dict[str, Any]:
         return self.inner.settings()

@@ -7,12 +7,16 @@ import inspect
 import numbers
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, TypeVar
 
 E = TypeVar("E", bound=BaseException)
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
+# Files of Python that call this package: context managers, and the threads of a job of threads.
+_OF_PYTHON = {contextlib.__file__, threading.__file__,
+              os.path.join(os.path.dirname(threading.__file__), "concurrent", "futures", "thread.py")}
 
 
 _of_flags = False  # errors concern flags of a command line; the script's lines mean nothing to the person who typed them
@@ -43,7 +47,7 @@ def place() -> str:
 def _is_ours(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
     made = file == "<string>" and str(frame.f_globals.get("__name__", "")).startswith("hetu.")  # created by dataclasses
-    return made or os.path.dirname(file).startswith(_PACKAGE) or file == contextlib.__file__
+    return made or os.path.dirname(file).startswith(_PACKAGE) or file in _OF_PYTHON
 
 
 def is_whole(given: Any, least: int) -> bool:

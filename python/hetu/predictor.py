@@ -100,7 +100,7 @@ def save(folder: str, values: Sequence[Value] | Mapping[str, Value], checkpoint:
 
     values: a list, whose values the model returns under their names in the graph, or a dict that names them: name -> value.
     It replaces the model in `folder`, whatever its step. A kill at any moment leaves either the old or the new model.
-    Throws ValueError for a folder with checkpoints of a training. To save the model of a job, use job.save.
+    Throws OSError for a folder with checkpoints of a training. To save the model of a job, use job.save.
     rows: samples that the model computes at once.
     """
     outputs: list[str] = []

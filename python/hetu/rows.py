@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hetu import _hetu, files, keywords
-from hetu.arrays import converted, meant_as_rows
+from hetu.arrays import converted, meant_as_rows, text_in
 from hetu.place import check_takes, is_whole, of_script, path_of, place, refuse
 
 if TYPE_CHECKING:
@@ -44,12 +45,19 @@ def as_field(called: str, name: str, values: Any) -> numpy.ndarray:
     the user's script, if they are not an array of numbers, or if an element does not fit."""
     array = as_array(called, name, values)
     dtype = meant_as_rows(array)
+    _refuse_text(called, name, array)
     if not dtype:
         refuse(f"{called}: field '{name}' is {array.dtype}{list(array.shape)}; expected numbers, in rows of one shape")
     try:
         return converted(array, dtype)
     except ValueError as error:
         refuse(f"{called}: field '{name}': {error}")
+
+
+def _refuse_text(called: str, name: str, array: numpy.ndarray) -> None:
+    """Throws ValueError, with the line of the user's script, for an array that holds text."""
+    if text := text_in(array):
+        refuse(f"{called}: field '{name}' holds {text}; give it numbers, such as a whole number for each word")
 
 
 def spread(rows: int) -> numpy.ndarray:
@@ -79,6 +87,12 @@ def check_named(called: str, given: Sequence[Any], named: Sequence[str]) -> None
                                                                                  "; give batch_size=32, for example")))
 
 
+def signature_of(kind: type) -> inspect.Signature:
+    """Returns the signature of a class, that of its constructor."""
+    taken = inspect.signature(vars(kind)["__init__"])
+    return taken.replace(parameters=list(taken.parameters.values())[1:], return_annotation=inspect.Signature.empty)
+
+
 class InMemory:
     """Arrays by field, each with a row along axis 0."""
 
@@ -89,6 +103,7 @@ class InMemory:
         for name, array in self.arrays.items():
             if array.ndim == 0:
                 refuse(f"{called}: field '{name}' is the single value {array}; expected an array of rows")
+            _refuse_text(called, name, array)  # while row numbers are those of the data
         lengths = {name: len(array) for name, array in self.arrays.items()}
         if len(set(lengths.values())) > 1:
             refuse(f"{called}: all fields must have the same length, got "
@@ -160,7 +175,7 @@ class Drawn:
             refuse(f"{called}: there are no rows")
         if augment is not None:
             check_takes(f"{called}: augment", augment, "batch", "generator")
-        first = self._fields(0, 0, self._numbers(0)[:1])
+        first = self._fields(0, 0, self.numbers(0)[:1])
         self.fields: Fields = [(name, str(array.dtype), list(array.shape[1:])) for name, array in first.items()]
 
     def in_order(self) -> Drawn:
@@ -169,7 +184,8 @@ class Drawn:
         other.shuffle, other._order = False, (-1, None)
         return other
 
-    def _numbers(self, epoch: int) -> Any:
+    def numbers(self, epoch: int) -> Any:
+        """Returns the numbers of all rows in the order of an epoch."""
         import numpy as np
 
         if self._order[0] != epoch:
@@ -198,7 +214,7 @@ class Drawn:
         rows = min(rows, self.source.rows - begin) if short else rows
         if rows <= 0 or begin + rows > self.source.rows:
             return None
-        found = self._fields(epoch, number, self._numbers(epoch)[begin:begin + rows])
+        found = self._fields(epoch, number, self.numbers(epoch)[begin:begin + rows])
         for name, dtype, shape in self.fields:
             if name not in found:
                 refuse(f"{self.called}: batch {number} has no field '{name}'")
@@ -251,6 +267,23 @@ def _read_arrow(reader: Any, path: str) -> Any:
         return reader.feather.read_table(path) if indexed else reader.ipc.open_stream(file).read_all()
 
 
+def _pyarrow(path: str, part: str) -> Any:
+    """Returns the module of pyarrow that reads a file. Throws NotImplementedError if pyarrow isn't installed."""
+    import importlib
+
+    try:
+        reader = importlib.import_module(f"pyarrow.{part}")
+        if part == "feather":
+            importlib.import_module("pyarrow.ipc")
+            reader = importlib.import_module("pyarrow")
+        return reader
+    except ImportError:
+        if not os.path.exists(path):
+            refuse(f"Table {path}: there is no such file")
+        raise NotImplementedError(f"Table {path}: {os.path.splitext(path)[1][1:]} files are read by pyarrow, which is not "
+                                  "installed: pip install pyarrow") from None
+
+
 def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> dict[str, Any]:
     """Reads the columns of a CSV, Parquet or Arrow (Feather, or stream) file with pyarrow. Returns arrays by field.
 
@@ -263,18 +296,7 @@ def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> d
     known = {".csv": "csv", ".parquet": "parquet", ".arrow": "feather", ".arrows": "feather", ".feather": "feather"}
     if ending not in known:
         refuse(f"{called}: its name must end in one of {', '.join(known)}")
-    try:
-        import importlib
-
-        reader = importlib.import_module(f"pyarrow.{known[ending]}")
-        if known[ending] == "feather":
-            importlib.import_module("pyarrow.ipc")
-            reader = importlib.import_module("pyarrow")
-    except ImportError:
-        if not os.path.exists(path):
-            refuse(f"{called}: there is no such file")
-        raise NotImplementedError(f"{called}: {ending[1:]} files are read by pyarrow, which is not installed: "
-                                  "pip install pyarrow") from None
+    reader = _pyarrow(path, known[ending])
     try:
         if os.path.exists(path):  # otherwise pyarrow reports the error
             files.check_regular(path)
@@ -289,10 +311,15 @@ def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> d
             refuse(f"{called}: there is no column '{name}'; there are: {', '.join(table.column_names)}")
         found = table.column(name)
         if found.null_count:
-            refuse(f"{called}: column '{name}' has {found.null_count} empty cells of {len(found)}")
+            spelled = " (a CSV file's NA, nan and null count as empty)" if known[ending] == "csv" else ""
+            refuse(f"{called}: column '{name}' has {found.null_count} empty cells of {len(found)}{spelled}, the first in "
+                   f"row {found.to_pylist().index(None)} of the data; fill them, or leave these rows out")
         if inside := _nulls_inside(found):
             refuse(f"{called}: lists in column '{name}' have {inside} empty elements; fill them, or leave these rows out")
         values = found.to_numpy()
+        if text := text_in(values):
+            refuse(f"{called}: column '{name}' holds {text}; expected numbers in all {len(values)} rows: correct the cell, "
+                   "replace text by whole numbers, or choose columns with fields=")
         if values.dtype.kind == "O" and len(values) and all(hasattr(row, "__len__") for row in values):  # a column of lists
             lengths = {len(row) for row in values}
             if len(lengths) > 1:

@@ -269,12 +269,15 @@ TEST(Builder, ErrorsOfTheRecords) {
   apply("transpose", {{f32, {2, 3}}}, {{"perm", Shape{0, 0}}},
         "perm must be a permutation of the 2 axes of x float32[2, 3], got [0, 0]");
   apply("transpose", {{f32, {kBatch, 3}}}, {{"perm", Shape{1, 0}}},
-        "the result float32[3, B] would have the batch on axis 1");
+        "the result float32[3, B] would have the batch on axis 1; it must stay on axis 0; the "
+        "inputs are float32[B, 3]");
   apply("select", {{f32, {kBatch, 3}}}, {{"axis", std::int64_t{0}}, {"index", one}},
         "axis must be a static axis of x float32[B, 3], got 0");
   apply("select", {{f32, {kBatch, 3}}}, {{"axis", one}, {"index", std::int64_t{3}}},
         "index must be in [0, 3) on axis 1 of x float32[B, 3], got 3");
-  apply("embedding", {{f32, {5, 3}}, {f32, {2}}}, {}, "ids is float32[2], expected int32");
+  apply("embedding", {{f32, {5, 3}}, {f32, {2}}}, {},
+        "ids must be int32, got float32[2]; give the data object whole numbers, as in "
+        "ids.astype(\"int32\")");
   apply("embedding", {{f32, {5}}, {i32, {2}}}, {}, "table must be [rows, width], got float32[5]");
   apply("layer_norm", {{f32, {2, 3}}, {f32, {2}}, {f32, {3}}}, {},
         "gamma must be [3] to fit x float32[2, 3], got float32[2]");

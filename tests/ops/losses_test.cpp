@@ -151,5 +151,25 @@ TEST(Losses, SayWhatIsWrong) {
               ThrowsMessage<Error>(HasSubstr("weight must be [3] (one weight per class)")));
 }
 
+TEST(Losses, RefuseAColumnOfTargetsForARowOfPredictions) {
+  Builder b(op_set());
+  const ValueId row = b.placeholder("row", DType::Float32, {kBatch});
+  const ValueId column = b.placeholder("column", DType::Float32, {kBatch, 1});
+  const auto refused = [&](const char* name, const auto& loss) {
+    EXPECT_THAT(
+        [&] { loss(row, column); },
+        ThrowsMessage<Error>(HasSubstr(fmt::format(
+            "{}: predictions float32[B], targets float32[B, 1]; give them one shape", name))));
+    EXPECT_THAT([&] { loss(column, row); }, ThrowsMessage<Error>(HasSubstr("give them one shape")));
+    EXPECT_NO_THROW(loss(row, row));
+  };
+  using V = ValueId;
+  refused("mean_squared_error", [&](V x, V y) { return ops::mean_squared_error(b, x, y); });
+  refused("mean_absolute_error", [&](V x, V y) { return ops::mean_absolute_error(b, x, y); });
+  refused("mean_huber", [&](V x, V y) { return ops::mean_huber(b, x, y); });
+  refused("mean_binary_cross_entropy",
+          [&](V x, V y) { return ops::mean_binary_cross_entropy(b, x, y); });
+}
+
 }  // namespace
 }  // namespace hetu

@@ -23,7 +23,7 @@ from hetu.job.training_run import Length, Saves, TrainingRun, table_counters
 from hetu.lr import ReduceOnPlateau
 from hetu.names import missing_of
 from hetu.optim import Train
-from hetu.place import placed
+from hetu.place import placed, refuse
 
 if TYPE_CHECKING:
     import numpy
@@ -93,6 +93,13 @@ class Executor:
 
         def __getattr__(self, name: str) -> NoReturn:
             missing_of("Executor", name, dir(type(self)))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_worker" in self.__dict__ and not isinstance(getattr(type(self), name, None), property):
+            hint = ("give the optimizer a rate of hetu.lr, such as hetu.lr.Custom(function)"
+                    if name in ("learning_rate", "lr") else "give it to the constructor, or set it on an object of your own")
+            refuse(f"Executor.{name} can't be set, because an Executor reads its arguments only once; {hint}")
+        super().__setattr__(name, value)
 
     # ---- the job ----
 
@@ -253,6 +260,13 @@ class Executor:
 
         return Steps(self._members.steps(of_member), called, self.is_chief)
 
+    def stop(self) -> None:
+        """Ends the training that runs, in all workers, after one more step. It then saves if it has a checkpoint folder.
+        Call it in a hook or in the loop; one worker suffices. Throws ValueError if no training runs."""
+        if not self._worker.is_training:
+            refuse("job.stop(): no training runs; call it in a hook or in the loop over job.run(…)")
+        self._worker.asks_to_stop = True
+
     def predict(
         self, data: Rows | None = None, run: str | None = None, fetches: Sequence[Value | str] | None = None
     ) -> numpy.ndarray | dict[str, numpy.ndarray]:
@@ -293,7 +307,7 @@ class Executor:
         The arguments select the same values as in predict(). The model returns each value under its name in the graph, or
         under the name that a dict gives it: fetches={"logits": logits}. Collective: every worker calls it and must have
         access to the folder. The model in the folder is replaced, whatever its step: a kill at any moment leaves either the
-        old or the new model. Throws ValueError for a folder with checkpoints of a training.
+        old or the new model. Throws OSError for a folder with checkpoints of a training.
         """
         with placed():
             self._members.call(lambda member: member.prediction.save(folder, run, fetches))

@@ -11,6 +11,8 @@ from hetu.graph import GraphBuilder, Value, current
 from hetu.optim import Train
 from hetu.place import is_whole
 
+LOSS = "loss"  # the name of the minimized value in every run
+
 
 @dataclass
 class Fetches:
@@ -89,16 +91,22 @@ def check_length(steps: int | None, until: int | None) -> str:
 
 
 def _name_of(graph: GraphBuilder, run: str, value: Value, trains: bool) -> str:
-    """Returns the name under which a value of a list is reported."""
+    """Returns the name under which a value of a list is reported: the name that GraphBuilder.fetch was given, or else the
+    name of its operator. The minimized value is `loss`, and is also reported under a name that the script gave it."""
     _check(graph, run, value, trains)
-    for name, known in graph.fetches.items():
-        if known.number == value.number:
-            return name
-    name, _ = graph.builder.producer_of(value.number)
-    if name in graph.fetches:
-        _refuse(run, f"another value is reported as '{name}'; give the operator another name (name=)")
-    graph.fetch(name, value)
-    return name
+    own = graph.name_of(value)
+    names = [name for name, known in graph.fetches.items() if known.number == value.number]
+    if own in names:
+        return own
+    if names and (names != [LOSS] or value.number not in graph.named or own in graph.fetches):
+        return names[0]
+    if own in graph.fetches:
+        found = graph.name_of(graph.fetches[own])
+        why = (f"'{LOSS}' is the value given to minimize(), the result of '{found}'" if own == LOSS else
+               f"another value, the result of '{found}', is reported as '{own}'")
+        _refuse(run, f"{why}; give the operator '{own}' of this list another name (name=)")
+    graph.fetch(own, value)
+    return own
 
 
 def _train_of(fetches: Mapping[str, Sequence[Value | Train]]) -> Train:
@@ -125,8 +133,8 @@ def read(fetches: Mapping[str, Sequence[Value | Train]]) -> Fetches:
     for a run that trains and a tensor that is not a scalar."""
     train = _train_of(fetches)
     graph = train.graph
-    if "loss" not in graph.fetches:
-        graph.fetch("loss", train.loss)
+    if LOSS not in graph.fetches:
+        graph.fetch(LOSS, train.loss)
     always = dict(graph.fetches)
     found = Fetches(train, {run: any(item is train for item in items) for run, items in fetches.items()}, {}, list(always))
     for run, items in fetches.items():

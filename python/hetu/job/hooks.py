@@ -8,18 +8,19 @@ A hook is an object with any of these methods, or a function of (job, step), whi
     on_end(job)             once, however the run ends: to close files; must not wait for other workers
 
 Every worker calls its hooks after the same steps, in the order of the list. So hooks may call collective methods such as
-job.weights(), in all workers. Use job.is_chief to print only once. An epoch is one pass over the training data, or
-`epoch_steps` steps. For data of unknown length, the whole run is one epoch. If pipelines average weights, each has its own
-steps, and on_epoch is called after they have met.
+job.weights(), in all workers. job.stop() ends the run. Use job.is_chief to print only once. An epoch is one pass over the
+training data, or `epoch_steps` steps. For data of unknown length, the whole run is one epoch. If pipelines average weights,
+each has its own steps, and on_epoch is called after they have met.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import numbers
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,7 +29,7 @@ from hetu.arithmetic import kind_of
 from hetu.job.records import Records
 from hetu.job.step import Step
 from hetu.names import missing_from
-from hetu.place import check_takes, path_of, refuse
+from hetu.place import check_takes, is_whole, path_of, refuse
 from hetu.progress import Reporter
 from hetu.tensorboard import Course, Events, take_back
 
@@ -55,6 +56,8 @@ class _Job(Protocol):
 
     @property
     def job(self) -> Any: ...
+
+    def stop(self) -> None: ...
 
     def describe_batch(self) -> str: ...
 
@@ -201,6 +204,48 @@ class Hooks:
                 getattr(hook, moment)(self.job, *more)
 
 
+class EarlyStopping:
+    """Ends a training when a measure has not improved for `patience` epochs in a row (Executor.stop).
+
+    measure: a function of (job, epoch) that returns a number, the same in every worker, such as
+    lambda job, epoch: job.evaluate(held_out)["loss"]. Every worker calls it after each epoch. A NaN is no improvement.
+    mode: "min" or "max".
+    least: the least change that counts as an improvement.
+    on_best: a function of job that every worker calls after each improvement, such as
+    lambda job: job.save("model", fetches={"price": price}).
+
+    `best` is the best measure so far, and `best_epoch` its epoch. A resumed run starts them anew.
+    """
+
+    def __init__(self, measure: Callable[[Any, Epoch], float], patience: int = 5, mode: str = "min", least: float = 0.0,
+                 on_best: Callable[[Any], Any] | None = None) -> None:
+        check_takes("EarlyStopping: measure", measure, "job", "epoch")
+        if on_best is not None:
+            check_takes("EarlyStopping: on_best", on_best, "job")
+        if mode not in ("min", "max") or not is_whole(patience, 1) or not least >= 0:
+            refuse("EarlyStopping: mode must be min or max, patience a whole number >= 1 and least >= 0, got "
+                   f"mode={mode!r}, patience={patience!r}, least={least!r}")
+        self.measure, self.patience, self.mode, self.least, self.on_best = measure, patience, mode, least, on_best
+        self.best, self.best_epoch, self.epochs_without = math.nan, -1, 0
+
+    def on_epoch(self, job: _Job, epoch: Epoch) -> None:
+        found = self.measure(job, epoch)
+        if isinstance(found, bool) or not isinstance(found, numbers.Real):
+            refuse(f"EarlyStopping: measure must return a number, got {kind_of(found)}")
+        gain = (self.best - float(found)) * (1 if self.mode == "min" else -1)
+        if gain > self.least or (math.isnan(self.best) and not math.isnan(float(found))):
+            self.best, self.best_epoch, self.epochs_without = float(found), epoch.number, 0
+            if self.on_best is not None:
+                self.on_best(job)
+            return
+        self.epochs_without += 1
+        if self.epochs_without >= self.patience:
+            if job.is_chief:
+                print(f"EarlyStopping: no improvement in {self.patience} epochs; the best measure is {self.best:.6g}, after "
+                      f"epoch {self.best_epoch}", flush=True)
+            job.stop()
+
+
 class Log:
     """Writes a record per step to a file, by the chief: JSON lines, or CSV if its name ends in .csv. After a resume, the
     file contains each step once. `goes_on` continues an existing file, also from step 0."""
@@ -303,7 +348,7 @@ class Progress:
         self.reporter = None
 
 
-__all__ = ["Epoch", "Log", "Progress", "TensorBoard"]
+__all__ = ["EarlyStopping", "Epoch", "Log", "Progress", "TensorBoard"]
 
 keywords.check_module(__name__, "hetu.hooks")
 globals()["__getattr__"] = missing_from(__name__)  # assigned, not defined: otherwise mypy would accept any name

@@ -9,7 +9,7 @@ from hetu.data import Data
 from hetu.devices import Layout
 from hetu.job.cuts import Cuts
 from hetu.job.fetches import Fetches
-from hetu.lr import ReduceOnPlateau
+from hetu.lr import Custom, ReduceOnPlateau
 from hetu.optim import Optimizer
 
 
@@ -41,6 +41,13 @@ class JobSpec:
         """The learning rate if it follows a measure, else None."""
         rate = self.optimizer.learning_rate
         return rate if isinstance(rate, ReduceOnPlateau) else None
+
+    def rate_factor(self, update: int) -> float | None:
+        """Returns the factor of the learning rate at an update, counted from 1, or None if the rate has no factor."""
+        rate = self.optimizer.learning_rate
+        if isinstance(rate, Custom):
+            return rate.at(update)
+        return rate.state["multiplier"] if isinstance(rate, ReduceOnPlateau) else None
 
     @property
     def shares(self) -> list[int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from hetu.arithmetic import kind_of
 from hetu.data import Batches, Data
 from hetu.graph import Value, current
+from hetu.job.bad_rows import words_for
 from hetu.job.row_comparison import RowComparison
 from hetu.job.step import Reported, Step, step_of
 from hetu.job.worker import Worker
@@ -185,7 +186,9 @@ class Prediction:
         count = next(iter(rows.values()))
         items = [{name: array[row:row + each] for name, array in data.items()} for row in range(0, count, each)]
         dtypes = {name: dtype for name, dtype, _ in self.data.fields if name in data}
-        return Batches(items, self.data.batch_size, "arrays", dtypes)
+        found = Batches(items, self.data.batch_size, "arrays", dtypes)
+        found.are_slices = True
+        return found
 
     def forward(self, run: str, names: list[str], data: Data, batches: int | None, stops: bool = False
                 ) -> Generator[Step, None, None]:
@@ -202,13 +205,15 @@ class Prediction:
             data, pipelines, pipeline = data.alone(pipelines), 1, 0
             batches = None if batches is None else batches * worker.spec.layout.pipelines
         together = worker.readers.open(bool(worker.job.may_lose), False, wanted)
-        loader = worker.open_loader(data.once() if once else data, together, (pipelines, pipeline), wanted)
+        read = data.once() if once else data
+        loader = worker.open_loader(read, together, (pipelines, pipeline), wanted)
         self.comparison.check(data, loader)
         done = 0
         while batches is None or done < batches:
             asks = stops and worker.is_training and stop.asked()
             with watch.during("evaluates"):
-                computed = worker.compute(partial(self._validate, names, once, asks), loader)
+                words = words_for(read, loader.global_batch, 0, done * loader.global_batch) if loader else str
+                computed = worker.compute(partial(self._validate, names, once, asks), loader, words)
             if computed is None:
                 break
             result, seconds = computed

@@ -61,6 +61,8 @@ class JobSetup:
         self.data = _only_source(graph)
         self.graph, graph.taken = graph.builder.finish(), True
         fetches.add_common_values(self.graph)
+        fetches.train.optimizer.mark_read()
+        self.data.mark_read()
         self.env = _hetu.env()
         rounds.refuse_graphs()
         self.layout = self._layout()

@@ -37,7 +37,8 @@ class Step:
     """The result of one step.
 
     index: counts from 0.
-    scalars: the fetched scalars, summed over the whole step.
+    scalars: the fetched scalars, summed over the whole step: the value given to minimize() as "loss", and each listed value
+    under the name of its operator (name=).
     samples_of: values per sample, of the global batch in its order.
     sums: other tensors, summed.
     seconds: the time since the previous result; in an asynchronous run a mean over several steps (see Pace).
@@ -83,6 +84,7 @@ class Step:
 
     @property
     def loss(self) -> float:
+        """The value given to minimize(), which every run reports as scalars["loss"]."""
         if "loss" not in self.scalars:
             _refuse("this step reports", "loss", self._known())
         return self.scalars["loss"]

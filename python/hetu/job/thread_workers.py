@@ -19,6 +19,7 @@ from hetu.devices import DeviceError, Layout, lay_out
 from hetu.job.job_spec import JobSpec
 from hetu.job.member import Member
 from hetu.job.step import Step
+from hetu.place import placed
 from hetu.process.turn import Turn
 
 Result = TypeVar("Result")
@@ -86,7 +87,7 @@ class ThreadMembers:
         turn = None
         try:
             while True:
-                with self.lock:
+                with self.lock, placed():  # errors of other threads don't name the script's line yet
                     turn = turn or Turn(self.links, self.pools, [partial(_to_drain, run, free) for run in runs[1:]])
                     step: Any = turn.take(lambda: next(runs[0], _END))
                     if step is _END or not free or step.last:

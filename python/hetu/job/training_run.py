@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hetu import options
+from hetu import _hetu, options
 from hetu.job.checkpoint import Checkpoints
 from hetu.job.hooks import Hooks
 from hetu.job.row_comparison import RowComparison
 from hetu.job.step import Pace, Step, step_of
 from hetu.job.table_counters import TableCounters
 from hetu.job.worker import Worker
-from hetu.place import placed
+from hetu.lr import Custom
+from hetu.place import placed, refuse
 from hetu.process import stop, watch
 
 
@@ -55,10 +56,13 @@ class TrainingRun:
     def steps(self, length: Length, saves: Saves, trace: str | None, hooks: Hooks) -> Iterator[Step]:
         """Yields the steps. `trace` is a file for the measured events."""
         worker = self.worker
-        worker.is_stopped = False
+        worker.is_stopped = worker.asks_to_stop = False
         if saves.folder and worker.spec.meaningless:
             raise ValueError(f"{worker.spec.meaningless}: this run's weights are meaningless and can't be saved; remove "
                              "checkpoint")
+        if worker.job.asynchronous and isinstance(worker.spec.optimizer.learning_rate, Custom):
+            refuse(f"{worker.spec.options.method} has no flush, so a rate of your own (hetu.lr.Custom) can't be set for "
+                   "each update; use another of hetu.lr, or a method with a flush, such as 1f1b")
         with placed(options.as_keywords):
             store = Checkpoints(saves.folder, worker, saves.keep, saves.resume, hooks) if saves.folder else None
         end, every = length.end(worker.step), saves.every if store else 0
@@ -66,9 +70,11 @@ class TrainingRun:
         with (store or contextlib.nullcontext(), stop.training(saves.folder), watch.training(), self._training(),
               hooks.of_run()):
             while worker.step < end and not worker.is_stopped:
-                if plateau := worker.spec.plateau:
-                    worker.job.set_rate_factor(plateau.state["multiplier"])
+                if (factor := worker.spec.rate_factor(self._update())) is not None:
+                    worker.job.set_rate_factor(factor)
                 yield from self._to_drain(end, every, length.drain, hooks)
+                if worker.job.asynchronous and not worker.averages and worker.step < end:
+                    worker.is_stopped = worker.is_stopped or self._any_asks_to_stop()
                 if worker.averages:
                     self.comparison.compare_items()
                 if worker.job.may_lose:
@@ -80,13 +86,24 @@ class TrainingRun:
         if trace:
             worker.job.write_trace(trace)
 
+    def _update(self) -> int:
+        """Returns the number of the next update, from 1. Steps that float16 skipped made no update."""
+        scale = self.worker.job.loss_scale()
+        return int(self.worker.step) + 1 - int(scale["skipped"] if scale else 0)
+
+    def _any_asks_to_stop(self) -> bool:
+        """Returns true in every worker if one of them was asked to stop. Between two drains of a method without a flush, a
+        request has no effect if all steps up to the drain have begun already."""
+        asks = stop.asked() or self.worker.asks_to_stop
+        return any(_hetu.gather_texts(self.worker.transport, "stop" if asks else ""))
+
     def _to_drain(self, end: int, every: int, drain: int, hooks: Hooks) -> Iterator[Step]:
         """Yields the steps until the pipeline is drained."""
         worker = self.worker
         self.pace, self.first_step, self.batches = Pace(), worker.step, 0
         worker.job.begin_run(self._length(end, every, drain))
         while True:
-            if stop.asked() and not worker.is_stopped:
+            if (stop.asked() or worker.asks_to_stop) and not worker.is_stopped:
                 worker.job.ask_to_stop()
             step = self._step()
             if step is None:
@@ -107,7 +124,7 @@ class TrainingRun:
         worker = self.worker
         with watch.step(lambda: int(worker.step), worker.job.row):
             computed = worker.compute(lambda loader: worker.job.next(loader, worker.single, worker.loaders_of_all),
-                                      worker.loader)
+                                      worker.loader, worker.words_of_step())
         if computed is None:
             return None
         result, seconds = computed

@@ -9,6 +9,7 @@ from typing import Any
 
 from hetu import _hetu
 from hetu.data import Data
+from hetu.job.bad_rows import words_for
 from hetu.job.job_spec import JobSpec
 from hetu.job.step import Step
 from hetu.place import placed
@@ -32,6 +33,7 @@ class Worker:
         self.current_run = ""  # the call of a run that has not ended
         self.stepper = threading.get_ident()  # the thread that makes steps
         self.is_training = self.in_hooks = self.is_stopped = False
+        self.asks_to_stop = False  # the script or a hook called Executor.stop()
         leave.join(self)
         pipelines, data = spec.layout.pipelines, spec.data
         self.reading_pipelines = list(range(pipelines))  # the living pipelines, which divide the rows
@@ -75,6 +77,13 @@ class Worker:
         """Returns the position in the data, for checkpoints. It is the same in all workers that read."""
         return dict(self.loader.position()) if self.loader else {}
 
+    def words_of_step(self) -> Callable[[str], str]:
+        """Returns a function that adds rows of the data to the error of the next step, if each step ends with an update."""
+        if self.job.asynchronous or not self.loader:
+            return str
+        place = self.position()
+        return words_for(self.spec.data, self.loader.global_batch, place["epoch"], place["index"])
+
     def seek(self, position: dict[str, Any]) -> None:
         """Continues reading from a saved position."""
         for loader in [self.loader, *self.loaders_of_all]:
@@ -94,13 +103,19 @@ class Worker:
 
     # ---- runs ----
 
-    def compute(self, function: Callable[[Any], Any], loader: Any) -> tuple[dict[str, Any], float] | None:
+    def compute(self, function: Callable[[Any], Any], loader: Any, words: Callable[[str], str] = str
+                ) -> tuple[dict[str, Any], float] | None:
         """Calls a function of the job that computes one step. Returns its result and its seconds, or None after the last
-        step. Errors begin with the line of the user's script."""
+        step. Errors begin with the line of the user's script, and `words` completes them."""
         self.stepper = threading.get_ident()
         start = time.monotonic()
         with placed():
-            result = function(loader)
+            try:
+                result = function(loader)
+            except ValueError as error:
+                if (text := words(str(error))) == str(error):
+                    raise
+                raise ValueError(text) from None
         return None if result is None else (result, time.monotonic() - start)
 
     def samples_of(self, result: dict[str, Any]) -> int:

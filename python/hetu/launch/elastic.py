@@ -17,7 +17,7 @@ from hetu.launch.elastic_trainings import NOTES, Notes
 from hetu.launch.run_folder import JOINED, RUNS
 
 POLL_S = 0.5  # between two looks at the list of machines
-SETTLED_S = 1.0  # a changed list counts once it has stayed the same for this time: writers empty a file before they fill it
+SETTLED_S = 1.0  # a list that looks half-written counts once it has stayed the same for this time
 MOST_VAIN = 3  # failed rounds in a row without a new checkpoint, after which the job ends
 HANG_LIMIT_S = 120.0  # --hang-limit of an elastic job
 MOST_LIMIT_S = 9999.0  # the most that --hang-limit takes
@@ -56,6 +56,16 @@ def read_machines(path, each=1):
     return {host: workers for host, workers in found.items() if workers}
 
 
+def is_whole(path):
+    """Returns false for a file that may be half-written: it is empty or missing, or its last line has no end. Shells empty a
+    file before they write it."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()[-1:] == b"\n"
+    except OSError:
+        return False
+
+
 class Machines:
     """The machines of a job: of a list that may change, or a fixed number of workers on this host. `each`: the workers of a
     host whose line has no number."""
@@ -74,7 +84,7 @@ class Machines:
             return {"localhost": self.workers}
         try:
             stamp = os.stat(self.path).st_mtime_ns if os.path.exists(self.path) else None
-            self._take(read_machines(self.path, self.each), stamp, time.monotonic())
+            self._take(read_machines(self.path, self.each), stamp, is_whole(self.path), time.monotonic())
             self.last_error = ""
         except MachinesError as error:
             if self.known is None:
@@ -84,13 +94,14 @@ class Machines:
                 self.last_error = str(error)
         return {host: workers for host, workers in self.known.items() if host not in self.missing}
 
-    def _take(self, found, stamp, now):
-        """Takes a list that was read. Raises MachinesError if it names this host twice."""
+    def _take(self, found, stamp, whole, now):
+        """Takes a list that was read; `whole` is false if it looks half-written. Raises MachinesError if it names this host
+        twice."""
         if found == self.known:
             self.coming = None
-        elif self.known is not None and (self.coming is None or self.coming[0] != found):
+        elif self.known is not None and not whole and (self.coming is None or self.coming[0] != found):
             self.coming = found, now
-        elif self.known is None or now - self.coming[1] >= SETTLED_S:
+        elif self.known is None or whole or now - self.coming[1] >= SETTLED_S:
             own = [host for host in found if network.is_this_host(host)]
             if len(own) > 1:
                 raise MachinesError(f"--machines {self.path}: {' and '.join(own)} are the same machine; write one line for "

@@ -208,7 +208,8 @@ class RunFolder:
         self._files = {}
 
     def leave(self):
-        """Removes the job from the list of this host. Notes a failure if no end was written, because heturun itself failed."""
+        """Removes the job from the list of this host. Notes a failure if heturun itself has failed, so that no end was
+        written."""
         if self._begun and not self._ended:
             self.end([], None, 1)
         if self._link:

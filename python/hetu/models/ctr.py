@@ -30,7 +30,7 @@ def mean_sigmoid_cross_entropy(logits: Value, labels: Value, name: str) -> Value
     step. A step with another label fails, and the error names its value and row."""
     total = ops.sigmoid_cross_entropy(logits, labels, name=f"{name}.cross_entropy")
     count = ops.step_sum(ops.count_labels(labels, name=f"{name}.count"), name=f"{name}.step_count")
-    return ops.div_scalar(total, count, name=f"{name}.loss")
+    return ops.div_scalar(total, count, name=name)
 
 
 class _ClickModel:

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from hetu import ops
-from hetu.functions import constant, step_mean
-from hetu.graph import Value, check_values
+from hetu.functions import constant, mean_of_step
+from hetu.graph import Value, check_values, shape_text
 
 
 def mean_cross_entropy(logits: Value, labels: Value, name: str = "", smoothing: float = 0.0, weight: Any = None,
@@ -41,7 +41,8 @@ def mean_cross_entropy(logits: Value, labels: Value, name: str = "", smoothing: 
     total = ops.softmax_cross_entropy(logits, labels, *by_class, smoothing=float(smoothing), **left_out,
                                       name=called("cross_entropy"))[0]
     count = ops.count_labels(labels, *by_class, **left_out, name=called("count"))
-    return ops.div_scalar(total, ops.step_sum(count, name=called("step_count")), name=called("loss"))
+    of_step = ops.step_sum(count, name=called("step_count"))
+    return logits.graph.apply_called("mean_cross_entropy", "div_scalar", [total, of_step], name)
 
 
 def _class_weights(weight: Any, logits: Value) -> Value:
@@ -54,21 +55,32 @@ def _class_weights(weight: Any, logits: Value) -> Value:
 
 
 # Means over all elements of the step. `x` and `target` broadcast, and one of them has the batch on its first
-# axis. Integer and bool targets are treated as numbers.
+# axis. If both have it, they have the same number of axes. Integer and bool targets are treated as numbers.
 
 
-def _number(target: Value | float) -> Value | float:
-    return target.cast("float32") if isinstance(target, Value) else target
+def _number(loss: str, x: Value, target: Value | float) -> Value | float:
+    """Returns the target as float32 or a number. Throws ValueError for predictions [B] with targets [B, 1] and the like,
+    because broadcasting would compare each sample with every other one."""
+    if not isinstance(target, Value):
+        return target
+    check_values(loss, x=x)
+    per_sample = all(value.shape and value.shape[0] < 0 for value in (x, target))
+    if per_sample and x.ndim != target.ndim:
+        more, what = (target, "y") if target.ndim > x.ndim else (x, "p")
+        hint = f", as in {what}[:, 0]" if more.shape[1:] == [1] else ""
+        x.graph.refuse(f"{loss}: predictions {x.dtype}{shape_text(x.shape)}, targets {target.dtype}"
+                       f"{shape_text(target.shape)}; give them one shape{hint}")
+    return target.cast("float32")
 
 
 def mean_squared_error(x: Value, target: Value | float, name: str = "") -> Value:
     """Returns the mean of (x - target)^2 (PyTorch's MSELoss)."""
-    return step_mean((x - _number(target)) ** 2, name)
+    return mean_of_step((x - _number("mean_squared_error", x, target)) ** 2, name, "mean_squared_error")
 
 
 def mean_absolute_error(x: Value, target: Value | float, name: str = "") -> Value:
     """Returns the mean of |x - target| (PyTorch's L1Loss)."""
-    return step_mean((x - _number(target)).abs(), name)
+    return mean_of_step((x - _number("mean_absolute_error", x, target)).abs(), name, "mean_absolute_error")
 
 
 def mean_huber(x: Value, target: Value | float, delta: float = 1.0, name: str = "") -> Value:
@@ -77,9 +89,9 @@ def mean_huber(x: Value, target: Value | float, delta: float = 1.0, name: str = 
     check_values("mean_huber", x=x)
     if not delta > 0:
         x.graph.refuse(f"mean_huber: delta must be above 0, got {delta}")
-    apart = (x - _number(target)).abs()
+    apart = (x - _number("mean_huber", x, target)).abs()
     near = apart.clip(0.0, delta)  # d or delta: a single expression, so that no square overflows in an unused branch
-    return step_mean(near * (apart - 0.5 * near), name)
+    return mean_of_step(near * (apart - 0.5 * near), name, "mean_huber")
 
 
 def mean_binary_cross_entropy(logits: Value, target: Value | float, name: str = "", pos_weight: Any = None) -> Value:
@@ -89,11 +101,12 @@ def mean_binary_cross_entropy(logits: Value, target: Value | float, name: str = 
     pos_weight: a number, an array or a value that broadcasts, which multiplies the first term.
     For labels of 0 and 1 with some to ignore, use ops.sigmoid_cross_entropy(ignore=...).
     """
-    target = _number(target)
+    default = "mean_binary_cross_entropy"
+    target = _number(default, logits, target)
     if pos_weight is None:
-        return step_mean(ops.softplus(logits) - logits * target, name)
+        return mean_of_step(ops.softplus(logits) - logits * target, name, default)
     times = pos_weight if isinstance(pos_weight, (Value, int, float)) else constant(pos_weight)
-    return step_mean((1 - target) * logits + (1 + (times - 1) * target) * ops.softplus(-logits), name)
+    return mean_of_step((1 - target) * logits + (1 + (times - 1) * target) * ops.softplus(-logits), name, default)
 
 
 def mean_kl_divergence(log_p: Value, target: Value, name: str = "", log_target: bool = False) -> Value:
@@ -112,4 +125,4 @@ def mean_kl_divergence(log_p: Value, target: Value, name: str = "", log_target: 
     else:
         positive = ops.where(target == 0.0, ops.fill(shape=[], value=1.0), target)  # 0 log(0) is 0
         apart = target * positive.log() - target * log_p
-    return step_mean(apart.sum(list(range(1, apart.ndim))), name)
+    return mean_of_step(apart.sum(list(range(1, apart.ndim))), name, "mean_kl_divergence")

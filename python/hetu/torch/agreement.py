@@ -77,7 +77,7 @@ def check_copies(texts: Iterable[bytes]) -> None:
         for stage, sums in found["stages"].items():
             known = first.setdefault(stage, (worker, sums))
             if known[1] != sums:
-                raise ValueError(f"stage {stage} begins with different weights on worker {worker} than on worker "
+                raise ValueError(f"model stage {stage} begins with different weights on worker {worker} than on worker "
                                  f"{known[0]}: make the model from the same seed on all workers (call torch.manual_seed "
                                  f"before)")
 

@@ -54,7 +54,7 @@ class Averages:
         for placement in placements:
             held = worker_of.setdefault(placement["model_stage"], placement["workers"])
             if held != placement["workers"]:
-                raise ValueError(f"averaging: stage {placement['model_stage']} is on workers {held[0]} and "
+                raise ValueError(f"averaging: model stage {placement['model_stage']} is on workers {held[0]} and "
                                  f"{placement['workers'][0]} of a pipeline, which would average with different groups: "
                                  f"choose a schedule with one copy of each stage, such as 1f1b or zb-v")
         for tie in ties:

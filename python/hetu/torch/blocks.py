@@ -23,6 +23,7 @@ from hetu.torch.cuts import Pieces, PiecewiseModel
 from hetu.torch.empty import empty, names_in_files
 from hetu.torch.example import split_by_example
 
+_FINER = "cut inside of the blocks by hetu.torch.split(model, at=[...], example=inputs)"  # for a model of too few blocks
 _DECODER = ("model.layers.*", "model.norm")
 # Class name -> the modules at which pieces begin. ".*" stands for each child. "a|b" stands for the first name
 # that exists.
@@ -64,8 +65,9 @@ def split(model: nn.Module) -> PiecewiseModel:
                          f"hetu.torch.split(model, at=[...], example=inputs)")
     config: Any = getattr(model, "config", None)  # torchvision's models have no config
     if config is None:
-        return split_by_example(model, modules_at(model, _TABLE[name]), torch.empty(2, 3, 64, 64, dtype=_dtype(model)))
-    return split_by_example(model, modules_at(model, _TABLE[name]), _example(model, config), output="logits")
+        return split_by_example(model, modules_at(model, _TABLE[name]), torch.empty(2, 3, 64, 64, dtype=_dtype(model)),
+                                advice=_FINER)
+    return split_by_example(model, modules_at(model, _TABLE[name]), _example(model, config), output="logits", advice=_FINER)
 
 
 def from_pretrained(folder: str | os.PathLike[str]) -> PiecewiseModel:
@@ -91,7 +93,7 @@ def from_pretrained(folder: str | os.PathLike[str]) -> PiecewiseModel:
     with empty():
         whole = getattr(transformers, known[0])(config)
     _warn_of_surplus(whole, weights)
-    return PiecewiseModel(whole, split(whole).pieces, place)
+    return PiecewiseModel(whole, split(whole).pieces, _FINER, place)
 
 
 def _warn_of_surplus(whole: Any, weights: checkpoint.WeightFiles) -> None:

@@ -161,8 +161,9 @@ def check_rows(stages: Sequence[Stage], find_form: Callable[[int], Form], rows: 
                                                     for m, n in zip(a.shape, b.shape, strict=True)):
                 continue
             kinds = ", ".join(type(piece).__name__ for piece in stages[number].pieces)
-            raise ValueError(f"stage {number} ({kinds}) returns {a} for {rows} samples and {b} for {rows + 1} samples: a "
-                             f"module changes the number of samples; keep the samples in a dimension of their own")
+            raise ValueError(f"model stage {number} ({kinds}) returns {a} for {rows} samples and {b} for {rows + 1} "
+                             f"samples: a module changes the number of samples; keep the samples in a dimension of "
+                             f"their own")
     return form
 
 
@@ -171,16 +172,16 @@ def check_constant(stage: int, found: Any, expected: Any) -> None:
     so the next stage would use the value found then."""
     if isinstance(found, torch.Tensor) or (isinstance(expected, (*SIMPLE, FormKey)) and found != expected):
         what = f"a tensor {spec_of(found)}" if isinstance(found, torch.Tensor) else repr(found)
-        raise ValueError(f"stage {stage} returned {what}, but {expected!r} when shapes were determined. Only tensors are "
-                         f"sent between stages, so other values must not depend on the contents of tensors. Return a tensor "
-                         f"instead.")
+        raise ValueError(f"model stage {stage} returned {what}, but {expected!r} when shapes were determined. Only tensors "
+                         f"are sent between stages, so other values must not depend on the contents of tensors. Return a "
+                         f"tensor instead.")
 
 
 def _refuse_hidden(leaf: Any, stage: Stage, number: int) -> None:
     if hides_tensors(leaf):
         kinds = ", ".join(type(piece).__name__ for piece in stage.pieces)
-        raise ValueError(f"stage {number} ({kinds}) gives an object of type {type(leaf).__name__}, which holds tensors that "
-                         f"can't be found in it. Give tensors, or tuples, lists, dicts or dataclasses of them")
+        raise ValueError(f"model stage {number} ({kinds}) gives an object of type {type(leaf).__name__}, which holds "
+                         f"tensors that can't be found in it. Give tensors, or tuples, lists, dicts or dataclasses of them")
 
 
 class _Likenesses:
@@ -217,7 +218,7 @@ def _run(stage: Stage, number: int, likeness: _Likenesses, value: Any) -> Any:
     except Exception as error:
         kinds = ", ".join(type(piece).__name__ for piece in stage.pieces)
         text = " ".join(str(error).split())
-        raise ValueError(f"stage {number} ({kinds}) fails when shapes are determined with tensors that have no values: "
-                         f"{type(error).__name__}: {text}") from error
+        raise ValueError(f"model stage {number} ({kinds}) fails when shapes are determined with tensors that have no "
+                         f"values: {type(error).__name__}: {text}") from error
     finally:
         stage.before = before

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -58,12 +59,15 @@ class _Slot:
 
 
 class Buffers:
-    """The buffers of one worker's stages. `copies` is the number of copies of each model stage, over all pipelines that sum
-    gradients."""
+    """The buffers of one worker's stages.
+
+    copies: the number of copies of each model stage, over all pipelines that sum gradients.
+    warns: true on the worker that warns, once, if copies of a buffer differ after a step.
+    """
 
     def __init__(self, pieces: Pieces, own: Mapping[int, Stage], placements: Sequence[Mapping[str, Any]],
-                 copies: Sequence[int], pipeline: int) -> None:
-        self.pieces = pieces
+                 copies: Sequence[int], pipeline: int, warns: bool) -> None:
+        self.pieces, self.warns = pieces, warns
         self.slots = [_Slot(module, key, pieces.names[id(tensor)], copies[placements[number]["model_stage"]] > 1,
                             pipeline == 0 and placements[number]["replica"] == 0, tensor)
                       for number, stage in own.items() for module in stage.modules()
@@ -76,12 +80,13 @@ class Buffers:
             if tensor is not None and self.pieces.names.get(id(tensor)) != slot.name:
                 self.pieces.names[id(tensor)] = slot.name
 
-    def changed(self) -> list[str]:
+    def changed(self) -> list[tuple[str, int]]:
         """Returns the names of the buffers that have several copies and that may have changed since all copies were equal.
-        """
-        return sorted({slot.name for slot in self.slots if slot.is_copied and slot.has_changed()})
+        A checksum of the contents is added; it is 0 for a buffer that isn't floating-point."""
+        return sorted({(slot.name, _state_of(tensor)[1]) for slot in self.slots
+                       if slot.is_copied and slot.has_changed() and (tensor := slot.now()) is not None})
 
-    def join(self, changed: Sequence[Sequence[str]], exchange: Callable[[bytes], Sequence[bytes]]) -> None:
+    def join(self, changed: Sequence[Sequence[tuple[str, int]]], exchange: Callable[[bytes], Sequence[bytes]]) -> None:
         """Gives all copies the buffers of the first copy. Collective: every worker of the step calls it.
 
         changed: each worker's changed().
@@ -89,6 +94,8 @@ class Buffers:
         """
         if not any(changed):
             return
+        if self.warns:
+            self._warn_of_copies(changed)
         mine = {slot.name: slot.now() for slot in self.slots if slot.is_copied and slot.is_first and slot.has_changed()}
         out = io.BytesIO()
         torch.save({name: tensor.detach().cpu() for name, tensor in mine.items() if tensor is not None}, out)
@@ -105,6 +112,34 @@ class Buffers:
                                  f"which holds the model's buffers: choose a schedule that gives each copy micro-batches")
             slot.note()
         self.rename()
+
+    def _warn_of_copies(self, changed: Sequence[Sequence[tuple[str, int]]]) -> None:
+        """Warns if a step has given the copies of a buffer different contents."""
+        contents: dict[str, set[int]] = {}
+        for sent in changed:
+            for name, checksum in sent:
+                contents.setdefault(name, set()).add(checksum)
+        apart = [name for name in contents if len(contents[name]) > 1]
+        modules = sorted({name.rpartition(".")[0] for name in apart})
+        if not modules:
+            return
+        self.warns = False
+        kind = self._kind_of(modules[0])
+        norm = "use GroupNorm or LayerNorm, " if issubclass(kind, nn.modules.batchnorm._NormBase) else ""
+        more = f" and {len(modules) - 1} more module(s)" if len(modules) > 1 else ""
+        name = next(name for name in apart if name.rpartition(".")[0] == modules[0])
+        warnings.warn(f"'{modules[0]}' ({kind.__name__}){more}: each copy of a stage changes buffers such as '{name}' by "
+                      f"its own micro-batches only. The first copy's are used and saved, as under DistributedDataParallel. "
+                      f"If this matters, {norm}call eval() on the module, or train with one copy of each stage. See "
+                      f"'Buffers' in docs/pytorch.md.", stacklevel=6)  # the script's line that calls step()
+
+    def _kind_of(self, name: str) -> type[nn.Module]:
+        """Returns the class of a module of the model. A Pipe of PyTorch has no such module in other workers' stages."""
+        own = [slot.module for slot in self.slots if slot.name.rpartition(".")[0] == name]
+        try:
+            return type(own[0] if own else self.pieces.whole.get_submodule(name))
+        except AttributeError:
+            return nn.Module
 
 
 def _state_of(tensor: torch.Tensor) -> tuple[int, int]:

@@ -12,6 +12,8 @@ from torch import nn
 from hetu.torch.absent import absent, absent_buffer
 from hetu.torch.containers import refuse_own_forward
 
+MORE_IN_AT = "name more modules in at= of hetu.torch.split()"  # advice for a model with too few pieces
+
 
 class CutPoint(nn.Module):
     """A place where a module may be cut. It returns its input. Use it once, on all values that pass from the part before to
@@ -45,6 +47,7 @@ class Pieces:
     def __init__(self, model: Any) -> None:
         self.whole, self.pieces = _pieces(model)
         self.weights = model.weights if isinstance(model, PiecewiseModel) else None
+        self.advice = model.advice if isinstance(model, PiecewiseModel) else _advice_for(model)
         self.names: dict[int, str] = {}  # by identity of a parameter or buffer
         self.also: dict[int, list[str]] = {}  # further names of the same tensor, as in a state_dict
         for name, tensor in [*self.whole.named_parameters(remove_duplicate=False),
@@ -55,24 +58,37 @@ class Pieces:
                 self.names[id(tensor)] = name
         self.order = {name: n for n, name in enumerate(self.whole.state_dict(keep_vars=True))}
 
-    def cut(self, stages: int, first_pieces: Sequence[int] | None) -> list[int]:
-        """Returns the first piece of each stage: as given, or as even as possible such that every stage has parameters."""
+    def check_count(self, stages: int) -> None:
+        """Throws ValueError if there are fewer pieces than model stages."""
         count = len(self.pieces)
         if count < stages:
-            raise ValueError(f"the schedule has {stages} stages, and the model {count} piece(s): {count - 1} cut(s) where "
-                             f"{stages - 1} are needed; add CutPoints, or choose fewer stages")
+            raise ValueError(f"the model has {count} piece(s) for {stages} model stages: {count - 1} cut(s), where "
+                             f"{stages - 1} are needed. To get more, {self.advice}. Otherwise start fewer workers, or "
+                             f"choose a schedule with fewer model stages per worker")
+
+    def cut(self, stages: int, first_pieces: Sequence[int] | None) -> list[int]:
+        """Returns the first piece of each stage: as given, or as even as possible such that every stage has parameters."""
+        self.check_count(stages)
+        count = len(self.pieces)
         if first_pieces is None:
             return even_cut([next(piece.parameters(), None) is not None for piece in self.pieces], stages,
                             [type(piece).__name__ for piece in self.pieces])
         first = list(first_pieces)
         if len(first) != stages or first[0] != 0 or any(a >= b for a, b in zip(first, [*first[1:], count], strict=True)):
-            raise ValueError(f"first_pieces {first}: expected {stages} ascending numbers below {count}, the first of them 0")
+            raise ValueError(f"first_pieces {first}: expected {stages} ascending numbers below {count}, one for each model "
+                             f"stage, the first of them 0")
         return first
 
     def stages(self, first: Sequence[int]) -> list[Stage]:
         """Returns the stages that begin with these pieces."""
         ends = [*first[1:], len(self.pieces)]
         return [Stage(self.pieces[a:b], a) for a, b in zip(first, ends, strict=True)]
+
+
+def _advice_for(model: Any) -> str:
+    """Returns what to do to get more pieces of a sequence of modules."""
+    has_cut_points = isinstance(model, nn.Module) and any(isinstance(child, CutPoint) for child in model.children())
+    return "add CutPoints" if has_cut_points else "divide it into more modules"
 
 
 def even_cut(has_parameters: Sequence[bool], stages: int, kinds: Sequence[str]) -> list[int]:
@@ -89,9 +105,9 @@ def even_cut(has_parameters: Sequence[bool], stages: int, kinds: Sequence[str]) 
         return first
     if sum(has_parameters) < stages:
         names = ", ".join(kinds[first[empty[0]]:[*first[1:], count][empty[0]]])
-        warnings.warn(f"stage {empty[0]} ({names}) has no parameters: {sum(has_parameters)} of {count} pieces have "
-                      f"parameters, for {stages} stages. torch.optim rejects the empty parameter list of its worker; use "
-                      f"fewer stages.",
+        warnings.warn(f"model stage {empty[0]} ({names}) has no parameters: {sum(has_parameters)} of {count} pieces have "
+                      f"parameters, for {stages} model stages. torch.optim rejects the empty parameter list of its worker; "
+                      f"use fewer workers, or fewer model stages per worker.",
                       stacklevel=4)
         return first
     # Dynamic programming. (stages, pieces) -> (the longest stage, the sum of squared lengths, the cut). The sum of squares
@@ -148,10 +164,19 @@ def _refuse_inner(piece: nn.Module) -> None:
 class PiecewiseModel:
     """A model of any class, and the modules that compute the same result one after the other (hetu.torch.blocks)."""
 
-    def __init__(self, whole: nn.Module, pieces: Sequence[nn.Module], weights: Path | None = None) -> None:
+    def __init__(self, whole: nn.Module, pieces: Sequence[nn.Module], advice: str, weights: Path | None = None) -> None:
         self.whole = whole
         self.pieces = list(pieces)
+        self.advice = advice  # what to do to get more pieces, for errors
         self.weights = weights  # a folder with the initial values of parameters without memory
+
+
+def model_with_loss(model: Any) -> Any:
+    """Returns the model that defines its own loss."""
+    if isinstance(model, PiecewiseModel):
+        return model.whole
+    raise ValueError(f"Pipeline without a loss: a {type(model).__name__} does not define one. Pass a function of the output "
+                     f"and the target; only models of hetu.torch.blocks define their own loss.")
 
 
 def forget(stages: Sequence[Stage], kept: Sequence[Stage], names: Mapping[int, str]) -> None:

@@ -21,6 +21,7 @@ import torch
 from torch import distributed
 
 from hetu.torch.device import optimizer_value
+from hetu.torch.loading import refuse_unfit
 
 if TYPE_CHECKING:
     from hetu.torch.pipeline import Pipeline
@@ -44,6 +45,8 @@ def save_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.op
     pipe.state.begin_states()
     _check_group(pipe)
     own: dict[str, Any] = {"steps": pipe.steps}
+    if pipe.state.updates is not None:
+        own["updates"] = pipe.state.updates
     for names, tensor in pipe.state.own_tensors(first_copies=True):
         own.setdefault("model", {}).update({name: tensor.detach() for name in names})
     if optimizer is not None:
@@ -80,20 +83,16 @@ def load_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.op
     The optimizer's states return to the parameters that they were saved for.
     strict: parameters and optimizer must match the checkpoint. The checkpoint names no optimizer class, so the options are
     compared. With False, matching parts are loaded, and the rest is described in the result.
-    Throws OSError on all workers, before anything is changed, if the checkpoint can't be read or doesn't fit. The format
-    has no checksums of tensors.
+    Throws, on all workers and before anything is changed, OSError if the checkpoint can't be read, and ValueError if it
+    doesn't fit. The format has no checksums of tensors.
     """
     pipe.state.check_one("load_dcp")
     pipe.state.begin_states()
 
-    def read() -> _Read:
-        found = _Read(pipe, folder, optimizer)
-        if strict and found.skipped:
-            raise OSError(f"{folder}: {'; '.join(found.skipped)}. Pass strict=False to load the parts that fit.")
-        found.read()
-        return found
-
-    found = pipe.state.together(read)
+    found = pipe.state.together(lambda: _Read(pipe, folder, optimizer))
+    if strict:
+        pipe.state.together(lambda: refuse_unfit(folder, found.skipped), ValueError)
+    pipe.state.together(found.read)
     found.apply()
     return found.skipped
 
@@ -119,8 +118,7 @@ class _Read:
         self._find_weights()
         if optimizer is not None:
             self._find_optimizer(optimizer)
-        if "steps" in self.known:
-            self.wanted["steps"] = None
+        self.wanted.update({name: None for name in ("steps", "updates") if name in self.known})
 
     def _find_weights(self) -> None:
         saved = {name.removeprefix("model.") for name in self.known if name.startswith("model.")}
@@ -169,9 +167,10 @@ class _Read:
         except Exception as error:  # torch.load raises many kinds of errors for a damaged file
             raise OSError(f"{self.folder}: cannot be read: {type(error).__name__}: "
                           f"{' '.join(str(error).split())[:300]}") from None
-        steps = self.wanted.get("steps", 0)
-        if not isinstance(steps, int) or steps < 0:
-            raise OSError(f"{self.folder}: its number of steps is {steps!r}; expected a whole number")
+        for name in ("steps", "updates"):
+            number = self.wanted.get(name, 0)
+            if not isinstance(number, int) or number < 0:
+                raise OSError(f"{self.folder}: its number of {name} is {number!r}; expected a whole number")
 
     def apply(self) -> None:
         """Copies the values that were read into the model and the optimizer."""
@@ -185,7 +184,8 @@ class _Read:
                     self.optimizer.state[tensor][key] = optimizer_value(self.optimizer, tensor, key, self.wanted[flat])
             for flat, (at, key) in self.options.items():
                 self.optimizer.param_groups[at][key] = self.wanted[flat]
-        self.pipe.steps = self.wanted.get("steps", self.pipe.steps)
+        if "steps" in self.wanted:
+            self.pipe.state.steps, self.pipe.state.updates = self.wanted["steps"], self.wanted.get("updates")
 
 
 # Options that learning-rate schedulers add to parameter groups.

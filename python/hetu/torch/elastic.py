@@ -74,6 +74,9 @@ def loop(pipe: Any, optimizer: Optimizers, *, steps: int, checkpoint: str | os.P
     """Yields the numbers of the steps that are left of a training, and saves and continues it. Under heturun --elastic, the
     training goes on in the next round. Collective: every worker runs the loop.
 
+    A step of the loop is one turn, with one update. If a turn accumulates the gradients of several calls of Pipeline.step(),
+    Pipeline.steps and the folders of checkpoints count the calls.
+
     If the folder `checkpoint` has a checkpoint, it is loaded first. The training is saved after every `save_every` steps (0:
     only at the end), at the end, and when a worker is asked to stop (SIGUSR1, or the first Ctrl-C); the loop then ends.
 
@@ -90,7 +93,7 @@ def loop(pipe: Any, optimizer: Optimizers, *, steps: int, checkpoint: str | os.P
     own, folder = pipe.rounds, os.path.abspath(checkpoint)
     if pipe.sum([float(bool(_hetu.list_checkpoints(folder)))])[0]:
         pipe.load(folder, optimizer, **more)
-        _say(f"continues from step {pipe.steps // calls} of {steps} in {folder}")
+        _say(f"continues from step {pipe.steps // calls} of {steps}{_calls(pipe, calls)} in {folder}")
     if pipe.steps % calls:
         raise ValueError(f"loop: {folder} was saved after {pipe.steps} calls of step(), not a multiple of calls={calls}; "
                          f"pass the calls= of that training")
@@ -102,17 +105,25 @@ def loop(pipe: Any, optimizer: Optimizers, *, steps: int, checkpoint: str | os.P
                 before = pipe.steps
                 yield before // calls
                 if pipe.steps != before + calls:
-                    raise ValueError(f"loop: a turn made {pipe.steps - before} calls of step(), and calls={calls}")
+                    made = pipe.steps - before
+                    raise ValueError(f"loop: a turn made {made} call(s) of step(), and calls={calls}. " + (
+                        f"If gradients are accumulated, give loop(..., calls={made})" if made else
+                        "Call step() in each turn"))
                 done = pipe.steps // calls
                 ends = done == steps or own.asked
                 if ends or (save_every and done % save_every == 0):
                     pipe.save(folder, optimizer, **more)
                     own.note(saved=pipe.steps)
                 if own.asked:
-                    _say(f"stopped as asked after {done} of {steps} steps; saved in {folder}")
+                    _say(f"stopped as asked after {done} of {steps} steps{_calls(pipe, calls)}; saved in {folder}")
                     break
     finally:
         own.joined = False
+
+
+def _calls(pipe: Any, calls: int) -> str:
+    """Returns a note for messages that count turns of several calls, because names of checkpoints count calls."""
+    return f" ({pipe.steps} calls of step())" if calls > 1 else ""
 
 
 def _say(text: str) -> None:

@@ -10,18 +10,19 @@ from torch import nn
 
 from hetu.names import near
 from hetu.torch.containers import refuse_hooks
-from hetu.torch.cuts import PiecewiseModel
+from hetu.torch.cuts import MORE_IN_AT, PiecewiseModel
 from hetu.torch.recorded import Recording, pieces_of
 from hetu.torch.recording import RecordingError, Subject
 
 
 def split_by_example(model: nn.Module, at: Sequence[str], example: Any, fixed: Mapping[str, Any] | None = None,
-                     output: str = "") -> PiecewiseModel:
+                     output: str = "", advice: str = MORE_IN_AT) -> PiecewiseModel:
     """Returns the pieces of a model. A piece begins before each module in `at`.
 
     example: inputs as step() receives them, of any size. A dict holds keywords of forward, a tuple positional arguments.
     fixed: further keywords of forward.
     output: the attribute of forward's result that the last piece returns; "" for the whole result.
+    advice: what to do to get more pieces, for errors.
     Throws ValueError, which names the module or the line of the user's source.
     """
     owned: dict[str, nn.Module] = {}
@@ -36,7 +37,7 @@ def split_by_example(model: nn.Module, at: Sequence[str], example: Any, fixed: M
     refuse_hooks(modules, type(model).__name__)
     subject = Subject(model, _Call(model, dict(fixed or {}), output), {id(module): module for module in modules.values()},
                       {id(module): name for name, module in owned.items()})
-    return PiecewiseModel(model, pieces_of(Recording(subject, at, example, owned)))
+    return PiecewiseModel(model, pieces_of(Recording(subject, at, example, owned)), advice)
 
 
 class _Call:

@@ -11,7 +11,7 @@ from torch.distributed.pipelining import Pipe
 from torch.export import ExportedProgram
 
 from hetu.names import near
-from hetu.torch.cuts import PiecewiseModel
+from hetu.torch.cuts import MORE_IN_AT, PiecewiseModel
 from hetu.torch.recorded import Recording, pieces_of
 from hetu.torch.recording import WHOLE, Call, FixedShapesError, FormKey, Program, RecordingError, Slot
 from hetu.torch.values import TensorSpec, flatten, unflatten
@@ -27,7 +27,7 @@ def split_exported(program: ExportedProgram, at: Sequence[str]) -> PiecewiseMode
     example: Any = dict(kwargs) if kwargs and not args else args[0] if len(args) == 1 and not kwargs else tuple(args)
     if args and kwargs:
         example = dict(zip(_names(module.graph), [*flatten(args)[0], *flatten(kwargs)[0]], strict=True))
-    return PiecewiseModel(module, pieces_of(Recording(_Exported(module), at, example, {})))
+    return PiecewiseModel(module, pieces_of(Recording(_Exported(module), at, example, {})), MORE_IN_AT)
 
 
 def split_pipe(pipe: Pipe) -> PiecewiseModel:
@@ -49,7 +49,8 @@ def split_pipe(pipe: Pipe) -> PiecewiseModel:
     example = tuple(torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype) for node in inputs)
     subject = _Exported(pipe.split_gm, whole)
     return PiecewiseModel(whole, pieces_of(Recording(subject, [str(t) for t in targets[1:]],
-                                                     example[0] if len(example) == 1 else example, owned)))
+                                                     example[0] if len(example) == 1 else example, owned)),
+                          "cut the Pipe into more stages")
 
 
 def _join_names(stages: Sequence[nn.Module], shared: Set[str]) -> None:

@@ -90,8 +90,8 @@ class InPlace:
         values = {id(self.leaves[n]): self.leaves[n].untyped_storage()._cdata for n in found}
         if len(set(values.values())) < len(values):
             kinds = ", ".join(type(piece).__name__ for piece in stage.pieces)
-            raise ValueError(f"stage {number} ({kinds}) changes a value in place and also receives another view of it: pass "
-                             f"the stage only one of the two, or change a clone")
+            raise ValueError(f"model stage {number} ({kinds}) changes a value in place and also receives another view of "
+                             f"it: pass the stage only one of the two, or change a clone")
         return found
 
 
@@ -110,8 +110,8 @@ def last_values(mode: Any, outputs: Sequence[Any], loss: Callable[[], Any]) -> S
 def found(gradient: torch.Tensor | None, key: Key, stage: int) -> torch.Tensor:
     """Returns a gradient that another stage waits for. Throws ValueError if it is None."""
     if gradient is None:
-        raise ValueError(f"stage {stage} has no gradient for tensor {key[1]} of stage {key[0]}, although its output depends "
-                         f"on it: the loss or an autograd.Function omits it. Detach the value, or call "
+        raise ValueError(f"model stage {stage} has no gradient for tensor {key[1]} of model stage {key[0]}, although its "
+                         f"output depends on it: the loss or an autograd.Function omits it. Detach the value, or call "
                          f"requires_grad_(False) on the tensor that it is computed from.")
     return gradient
 
@@ -120,5 +120,6 @@ def check_expected(gradients: Mapping[Key, torch.Tensor | None], expected: Conta
     """Throws ValueError if a stage has a gradient for a value that had none when shapes were determined."""
     for key, gradient in gradients.items():
         if gradient is not None and key not in expected:
-            raise ValueError(f"stage {stage} has a gradient for tensor {key[1]} of stage {key[0]}, but had none when shapes "
-                             f"were determined: the computation of a stage must not depend on the contents of tensors")
+            raise ValueError(f"model stage {stage} has a gradient for tensor {key[1]} of model stage {key[0]}, but had none "
+                             f"when shapes were determined: the computation of a stage must not depend on the contents "
+                             f"of tensors")

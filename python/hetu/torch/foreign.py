@@ -34,11 +34,11 @@ def check_stage(stage: int, module: nn.Module, roots: Iterable[torch.Tensor], in
         if id(leaf) in known:
             continue
         if id(leaf) in names:
-            raise ValueError(f"stage {stage} or the loss uses '{names[id(leaf)]}', a parameter of another stage: register "
-                             f"it in the modules of both stages and pass tied=, or cut the model so that one stage has both "
-                             f"uses")
-        raise ValueError(f"stage {stage} or the loss uses a tensor of shape {list(leaf.shape)} that requires gradients but "
-                         f"isn't a parameter of the model, so it would not be trained. {_ADVICE}")
+            raise ValueError(f"model stage {stage} or the loss uses '{names[id(leaf)]}', a parameter of another stage: "
+                             f"register it in the modules of both stages and pass tied=, or cut the model so that one stage "
+                             f"has both uses")
+        raise ValueError(f"model stage {stage} or the loss uses a tensor of shape {list(leaf.shape)} that requires "
+                         f"gradients but isn't a parameter of the model, so it would not be trained. {_ADVICE}")
 
 
 _ADVICE = ("Make them part of the model: its last piece can compute the loss from a target among the inputs, with "

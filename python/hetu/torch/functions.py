@@ -252,19 +252,19 @@ class StageFunctions:
         leaves, _ = flatten(out)
         made: dict[int, torch.Tensor] = {}
         if len(leaves) != len(form.outputs):
-            raise ValueError(f"stage {stage} returned {len(leaves)} values, but {len(form.outputs)} when shapes were "
+            raise ValueError(f"model stage {stage} returned {len(leaves)} values, but {len(form.outputs)} when shapes were "
                              f"determined: the number of values must not depend on the contents of tensors")
         for leaf, source in zip(leaves, form.outputs, strict=True):
             if source.kind == "made" and source.stage == stage:
                 expected = form.made[source.number]
                 found = spec_of(leaf) if isinstance(leaf, torch.Tensor) else None
                 if found and found[:2] == expected[:2] and torch.is_grad_enabled() and found[2] != expected[2]:
-                    raise ValueError(f"stage {stage} returned a value with{'' if found[2] else 'out'} a gradient, but "
+                    raise ValueError(f"model stage {stage} returned a value with{'' if found[2] else 'out'} a gradient, but "
                                      f"with{'' if expected[2] else 'out'} one when shapes were determined: whether "
                                      f"gradients are computed must not depend on the contents of tensors")
                 if found is None or found[:2] != expected[:2]:
-                    raise ValueError(f"stage {stage} returned {found}, but {expected} when shapes were determined: shapes "
-                                     f"and types must not depend on the contents of tensors")
+                    raise ValueError(f"model stage {stage} returned {found}, but {expected} when shapes were determined: "
+                                     f"shapes and types must not depend on the contents of tensors")
                 made[source.number] = leaf
             elif source.kind == "constant" and stage != self.last:
                 check_constant(stage, leaf, source.value)

@@ -10,18 +10,19 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import sympy
 import torch
 from torch._dispatch.python import enable_python_dispatcher
-from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from hetu.torch.values import TensorSpec
 
-Numbers = Mapping[sympy.Symbol, sympy.Integer]
+# sympy and torch's symbolic shapes are imported where lengths are left open: they take as long as torch itself.
+if TYPE_CHECKING:
+    import sympy
+
+Numbers: TypeAlias = "Mapping[sympy.Symbol, sympy.Integer]"
 
 # Types whose values can't contain a number that depends on a length.
 _WHOLE = (bool, int, float, complex, str, bytes, type(None), type(...), torch.dtype, torch.device, torch.layout,
@@ -50,6 +51,9 @@ class OpenLengths:
     """The lengths that stay open in one look: `dims` of some tensors of a batch."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], dims: Sequence[Sequence[int]]) -> None:
+        from torch._dynamo.source import ConstantSource
+        from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
         self.env = ShapeEnv(specialize_zero_one=True, duck_shape=False)
         self.sizes: dict[tuple[int, int], Any] = {}  # by (id of a tensor, dimension)
         for number, (tensor, open_dims) in enumerate(zip(tensors, dims, strict=True)):
@@ -90,6 +94,8 @@ class Conditions(NamedTuple):
 
     def hold(self, numbers: Numbers) -> bool:
         """Returns true if these lengths satisfy the conditions. A condition on a missing length doesn't hold."""
+        import sympy
+
         inside = all(symbol not in self.ranges or self.ranges[symbol].lower <= number <= self.ranges[symbol].upper
                      for symbol, number in numbers.items())
         return inside and all(equation.xreplace(dict(numbers)) == sympy.true for equation in self.equations)
@@ -115,6 +121,8 @@ def has_open_lengths(shape: Sequence[Any]) -> bool:
 def match(found: Sequence[Any], given: Sequence[Any]) -> dict[sympy.Symbol, sympy.Integer] | None:
     """Returns the lengths for which `found`, frozen, becomes `given`, or None if there are none. Both hold tensor specs and
     other values. Each open length in `found` must be a bare symbol."""
+    import sympy
+
     numbers: dict[sympy.Symbol, sympy.Integer] = {}
     for one, other in zip(found, given, strict=True):
         if not isinstance(one, TensorSpec) or not isinstance(other, TensorSpec):

@@ -44,6 +44,9 @@ class Checkpoint:
                           f"reads version {VERSION}")
         expected = {"optimizers": dict, "more": dict, "index": int}
         wrong = [key for key, kind in expected.items() if not isinstance(run.get(key), kind)]
+        updates = run.get("updates")  # missing in checkpoints of earlier versions
+        if updates is not None and (type(updates) is not int or updates < 0):
+            wrong.append("updates")
         if wrong or self.step < 0:
             raise OSError(f"{self.folder}: its manifest has an invalid value for {wrong[0] if wrong else 'the step'}; it is "
                           f"damaged")
@@ -116,7 +119,7 @@ class Loaded:
             _keep_dtypes(optimizer, state["state"])
         for one, state in self.more:
             one.load_state_dict(state)
-        self.pipe.steps = self.source.step
+        self.pipe.steps, self.pipe.updates = self.source.step, self.source.run.get("updates")
 
     # ---- weights ----
 
@@ -245,6 +248,13 @@ def _text(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def refuse_unfit(folder: str | os.PathLike[str], skipped: list[str]) -> None:
+    """Throws ValueError if a checkpoint differs from the script's model, optimizers or other objects."""
+    if skipped:
+        raise ValueError(f"{folder}: {'; '.join(skipped)}. To resume the saved training, load into its model and optimizer. "
+                         f"Pass strict=False only to begin another training from the parts that fit.")
+
+
 def load(pipe: PipelineState, folder: str | os.PathLike[str], given: optimizer_states.Optimizers, strict: bool,
          more: Mapping[str, Any]) -> list[str]:
     """Implements Pipeline.load()."""
@@ -268,13 +278,13 @@ def load(pipe: PipelineState, folder: str | os.PathLike[str], given: optimizer_s
     def read() -> Loaded:
         loaded = Loaded(pipe, place)
         loaded.read(optimizers, described, more)
-        if strict and loaded.skipped:
-            raise OSError(f"{place}: {'; '.join(loaded.skipped)}. Pass strict=False to load the parts that fit.")
         return loaded
 
     # All workers read and check first, and only then change anything, so that an unfit checkpoint leaves every model
     # as it was.
     loaded = pipe.together(read)
+    if strict:
+        pipe.together(lambda: refuse_unfit(place, loaded.skipped), ValueError)
     seen = [one.decode() for one in pipe.exchange(f"{loaded.source.step} {loaded.source.reader.checksum}".encode())]
     for worker, other in enumerate(seen):
         if other != seen[0]:

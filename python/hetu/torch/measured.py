@@ -48,6 +48,7 @@ def cut_by_time(model: Any, loss: Callable[[Any, Any], torch.Tensor], inputs: An
     told = b""
     if links.worker == 0:
         try:
+            Pieces(model).check_count(stages)
             told = json.dumps(_cut(piece_costs(model, loss, inputs, target, device=device), stages, most_bytes)).encode()
         except ValueError as error:
             told = b"!" + str(error).encode()

@@ -22,7 +22,7 @@ class ModelPieces(PiecewiseModel):
     """
 
     def __init__(self, model: nn.Module, pieces: Sequence[nn.Module]) -> None:
-        super().__init__(model, pieces)
+        super().__init__(model, pieces, "give more pieces")
         name = type(model).__name__
         known = {id(tensor) for _, tensor in _tensors(model)}
         held = set()

@@ -99,9 +99,9 @@ class Modes:
                 if a != b:
                     module, name = of.slots[at] if number == 0 else (of.modules[at], "")
                     place = f"{type(module).__name__}{f' parameter {name}' if name else ''}"
-                    return (f"stage {stage} has {what}={a == '1'} of a {place} on worker {one[0]} and {b == '1'} on worker "
-                            f"{two[0]}; both hold a copy of this stage: set it on all workers")
-        raise AssertionError(f"flags of stage {stage} are alike")
+                    return (f"model stage {stage} has {what}={a == '1'} of a {place} on worker {one[0]} and {b == '1'} on "
+                            f"worker {two[0]}; both hold a copy of this stage: set it on all workers")
+        raise AssertionError(f"flags of model stage {stage} are alike")
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:

@@ -49,14 +49,45 @@ def _joined(parts: Sequence[torch.Tensor], sizes: Sequence[int]) -> torch.Tensor
     return torch.stack(list(parts))
 
 
-def mean_metrics(metrics: Mapping[str, Callable[[Any, Any], Any]], outputs: Any, target: Any, rows: int, is_first: bool,
-                 sum_of: Callable[[list[float]], list[float]]) -> dict[str, float]:
-    """Returns the mean of each metric over pipelines, weighted by their samples.
+def joined(outputs: Sequence[Any]) -> Any:
+    """Returns one nesting for the outputs of several pipelines, in order. Tensors are concatenated; other values are those
+    of the first pipeline."""
+    leaves, tree = flatten(outputs[0])
+    columns = zip(*(flatten(one)[0] for one in outputs), strict=True)
+    return unflatten([torch.cat(list(column)) if isinstance(leaf, torch.Tensor) else leaf
+                      for leaf, column in zip(leaves, columns, strict=True)], tree)
+
+
+def metrics_of(metrics: Mapping[str, Callable[[Any, Any], Any]], outputs: Any, target: Any, rows: int, is_first: bool,
+               sum_of: Callable[[list[float]], list[float]]) -> dict[str, float | tuple[float, ...]]:
+    """Returns the values of metrics for all pipelines. A number is a mean over pipelines, weighted by their samples. A
+    tuple of numbers, such as (hits, labels), is summed over pipelines.
 
     metrics: functions of this pipeline's outputs and target.
     is_first: true on the one worker of the pipeline that contributes its values.
+    Throws ValueError for a metric that returns anything else.
     """
     with torch.no_grad():
-        values = [float(metric(outputs, target)) for metric in metrics.values()]
-    *sums, total = sum_of([value * rows * is_first for value in values] + [float(rows * is_first)])
-    return {name: value / total for name, value in zip(metrics, sums, strict=True)}
+        values = {name: metric(outputs, target) for name, metric in metrics.items()}
+    numbers: list[float] = []
+    for name, value in values.items():
+        found = [_number(name, value, one) for one in (value if isinstance(value, tuple) else (value,))]
+        numbers += [one * (1 if isinstance(value, tuple) else rows) if is_first else 0.0 for one in found]
+    *sums, total = sum_of([*numbers, float(rows * is_first)])
+    rest = iter(sums)
+    return {name: tuple(next(rest) for _ in value) if isinstance(value, tuple) else next(rest) / total
+            for name, value in values.items()}
+
+
+def _number(name: str, value: Any, one: Any) -> float:
+    """Returns one number of a metric's value."""
+    if isinstance(one, torch.Tensor) and one.numel() == 1:
+        one = one.item()
+    try:
+        return float(one)
+    except (TypeError, ValueError):
+        shape = f" of shape {list(one.shape)}" if isinstance(one, torch.Tensor) else ""
+        found = f"a {type(one).__name__}{shape}{' in a tuple' if isinstance(value, tuple) else ''}"
+        raise ValueError(f"evaluate: the metric '{name}' returned {found}. Return a number, which is averaged over "
+                         f"pipelines by their samples, or a tuple of numbers such as (hits, labels), which are summed"
+                         ) from None

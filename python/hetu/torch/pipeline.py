@@ -27,7 +27,7 @@ from hetu.torch.batches import Batch, own_part
 from hetu.torch.boundaries import Form
 from hetu.torch.buffers import Buffers
 from hetu.torch.calls import Exchanges
-from hetu.torch.cuts import Pieces, PiecewiseModel, Stage, forget
+from hetu.torch.cuts import Pieces, Stage, forget, model_with_loss
 from hetu.torch.device import StageDevice, agree, choose, local_rank
 from hetu.torch.elastic import Rounds, layout_arguments
 from hetu.torch.empty import fill
@@ -36,11 +36,11 @@ from hetu.torch.forms import Forms
 from hetu.torch.functions import StageFunctions, Step
 from hetu.torch.gradient_sums import GradientSums
 from hetu.torch.holding import Holding
-from hetu.torch.memory import keep_freed_memory
+from hetu.torch.memory import keep_freed_memory, share_processor
 from hetu.torch.modes import Modes, autocast_devices, check_gradients_enabled, settings
 from hetu.torch.module_like import ModuleLike
 from hetu.torch.optimizer_states import Optimizers
-from hetu.torch.outputs import Outputs, mean_metrics
+from hetu.torch.outputs import Outputs, metrics_of
 from hetu.torch.planned import FoundPlan, transport_of
 from hetu.torch.predicted import add_forecast
 from hetu.torch.shards import Shards
@@ -120,14 +120,13 @@ class Pipeline(ModuleLike):
         if self.plan:
             schedule, micro_batches, pipelines, first_pieces, options = self.plan.arguments(
                 schedule=schedule, micro_batches=micro_batches, pipelines=pipelines, first_pieces=first_pieces, **options)
-        schedule, micro_batches = ("1f1b" if schedule is None else schedule), (4 if micro_batches is None else micro_batches)
+        schedule, micro_batches = "1f1b" if schedule is None else schedule, 4 if micro_batches is None else micro_batches
         self.turns: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         loss = losses.loss_of(model_with_loss(model)) if loss is None else loss
         rule = losses.rule_of(loss, loss_weight, loss_reduction)
         workers = self.transport.workers
         _check_pipelines(workers, pipelines)
-        self.pipelines, self.micro_batches, self.seed = pipelines, micro_batches, seed
-        self.check_batches = check_batches
+        self.pipelines, self.micro_batches, self.seed, self.check_batches = pipelines, micro_batches, seed, check_batches
         self.by_tree = _by_tree(sums, averaging)
         width = self.width = workers // pipelines
         self.pipeline, self.row = divmod(self.transport.worker, width)
@@ -164,7 +163,7 @@ class Pipeline(ModuleLike):
         self.forms = Forms(self.stages, loss, self.stage_device.like)
         self.buffer_copies = Buffers(self.pieces, self.own, schedule.placements,
                                     [self.summed_pipelines * self.held.copies(number) for number in range(len(self.stages))],
-                                    self.pipeline)
+                                    self.pipeline, warns=self.transport.worker == 0)
         self.expected: Any = None
         self.shards = Shards(self.held, self.exchanges, self.stage_device, averages=self.averages is not None,
                              in_threads=self.in_threads) if self.rounds.shards(shard_optimizer) else None
@@ -172,6 +171,7 @@ class Pipeline(ModuleLike):
                                       self.by_tree)
         self.state = PipelineState(self.held, self.exchanges, self.averages, self.shards, micro_batches, seed)
         self.stepper, self.under_way, self.recorded_samples = threading.get_ident(), "", set[int]()
+        self.is_update = True  # the current step begins new gradients
         leave.join(self)
 
     def _cut(self, first_pieces: Sequence[int] | None, tied: Sequence[tuple[str, str]]) -> None:
@@ -273,7 +273,8 @@ class Pipeline(ModuleLike):
         mode.
 
         metrics: functions of (outputs, target), each for all samples of this pipeline. The result then contains a dict of
-        their values, as means over pipelines.
+        their values. A number is a mean over pipelines, by their samples. A tuple of numbers, such as (hits, labels), is
+        summed over pipelines.
         return_outputs: the result then contains the outputs, on every worker.
         """
         self.state.check_one("evaluate")
@@ -285,7 +286,7 @@ class Pipeline(ModuleLike):
         found: tuple[Any, ...] = (loss,)
         if metrics:
             own = own_part(inputs, target, self.micro_batches, self.part)[1]
-            found += (mean_metrics(metrics, outputs, own, sum(self.loss.sizes), self.row == 0, self.sum),)
+            found += (metrics_of(metrics, outputs, own, sum(self.loss.sizes), self.row == 0, self.sum),)
         return (*found, outputs) if return_outputs else found
 
     def predict(self, inputs: Any) -> Any:
@@ -346,7 +347,8 @@ class Pipeline(ModuleLike):
             self.gradients.end(factor)
             if self.stage_device.records:  # the largest micro-batch of each recorded step
                 self.recorded_samples.add(max(batch.sizes))
-        self.steps += training
+        if training:
+            self.state.count(self.is_update)
         if self.shards and training:
             self.shards.is_pending = True
         outputs = kept.share(self._in_pipeline, forms, batch.sizes, self.device) if kept is not None else None
@@ -390,9 +392,11 @@ class Pipeline(ModuleLike):
                         **(given if self.part else {})},
                 "pipeline": {**({} if self.part else given), "samples": batch.sizes, "weights": list(weights)},
                 "stop": stop.asked(), "modes": self.modes.read(), "buffers": self.buffer_copies.changed(),
+                "has gradients": scale[1] and any(parameter.grad is not None for parameter in self.held.parameters()),
                 "copies": self.shards.checksums() if self.shards and not scale[1] else None}
         begins = [json.loads(text) for text in self.exchange(json.dumps(mine).encode(), self.crew)]
         self.rounds.asked = any(begin["stop"] for begin in begins)
+        self.is_update = not any(begin["has gradients"] for begin in begins)
         agreement.check_same(begins, self.crew, self.width, batch)
         self.modes.take(self.crew, [begin["modes"] for begin in begins])
         self.buffer_copies.join([begin["buffers"] for begin in begins], lambda mine: self.exchange(mine, self.crew))
@@ -414,12 +418,18 @@ class Pipeline(ModuleLike):
 
     @property
     def steps(self) -> int:
-        """The number of steps done. load() sets it."""
+        """The number of calls of step() so far. load() sets it. Setting it sets `updates` to the same number."""
         return self.state.steps
 
     @steps.setter
     def steps(self, steps: int) -> None:
-        self.state.steps = steps
+        self.state.steps = self.state.updates = steps
+
+    @property
+    def updates(self) -> int:
+        """The number of updates so far: the calls of step() that replaced gradients, or that found none to add to. load()
+        sets it. Throws ValueError after a checkpoint that doesn't hold it."""
+        return self.state.known_updates()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Returns the state_dict of the unsplit model, on every worker. Collective: every worker calls it. Buffers are
@@ -458,11 +468,15 @@ class Pipeline(ModuleLike):
 
         strict: the checkpoint must fit: it has the model's parameters and the given optimizers, and nothing that was saved
         is left out. With False, matching parts are loaded, and the rest is described in the result.
-        Throws OSError on all workers, before anything is changed, if there is no complete checkpoint, if it is damaged, or
-        if it does not fit.
+        Throws on all workers, before anything is changed: OSError if there is no complete checkpoint or if it is damaged,
+        and ValueError if it does not fit.
         """
         with watch.during("saves"):
-            return loading.load(self.state, folder, optimizer, strict, more)
+            skipped = loading.load(self.state, folder, optimizer, strict, more)
+        if self.state.updates not in (None, self.steps) and self.transport.worker == 0:
+            print(f"hetu: loaded {os.fspath(folder)}: {self.updates} updates, of {self.steps} calls of step()",
+                  file=sys.stderr, flush=True)
+        return skipped
 
     # ---- execution ----
 
@@ -567,28 +581,12 @@ def _by_tree(sums: str | None, averaging: Any) -> bool:
     return sums == "tree"
 
 
-def model_with_loss(model: Any) -> Any:
-    """Returns the model that defines its own loss."""
-    if isinstance(model, PiecewiseModel):
-        return model.whole
-    raise ValueError(f"Pipeline without a loss: a {type(model).__name__} does not define one. Pass a function of the output "
-                     f"and the target; only models of hetu.torch.blocks define their own loss.")
-
-
 def _copied(stage: Stage, number: int) -> Stage:
     try:
         return copy.deepcopy(stage)
     except Exception as error:  # a module's own state may raise any error
         kinds = ", ".join(type(piece).__name__ for piece in stage.pieces)
-        raise ValueError(f"stage {number} ({kinds}) is on this worker twice, and cannot be copied: {type(error).__name__}: "
-                         f"{' '.join(str(error).split())}; choose a schedule with one copy of a stage per worker") from None
+        raise ValueError(f"model stage {number} ({kinds}) is on this worker twice, and cannot be copied: "
+                         f"{type(error).__name__}: {' '.join(str(error).split())}; choose a schedule with one copy of a "
+                         f"stage per worker") from None
 
-
-
-
-def share_processor() -> None:
-    """Limits PyTorch's threads to this worker's share of the processor, unless the environment sets their number. If the
-    script has chosen fewer threads, they stay."""
-    share = max(1, _hetu.machine_cores() // max(1, int(_hetu.started()[1])))
-    if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > share:
-        torch.set_num_threads(share)

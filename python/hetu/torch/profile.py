@@ -17,10 +17,10 @@ from hetu.profile_file import SIZES
 from hetu.torch import losses
 from hetu.torch.batches import as_tensors
 from hetu.torch.block_costs import Block, MakeOptimizer, Measuring, block_costs
-from hetu.torch.cuts import Pieces
+from hetu.torch.cuts import Pieces, model_with_loss
 from hetu.torch.device import StageDevice, choose
 from hetu.torch.link_costs import measured_links
-from hetu.torch.pipeline import model_with_loss, share_processor
+from hetu.torch.memory import share_processor
 from hetu.torch.undisturbed import undisturbed
 from hetu.torch.values import cut_batch, flatten, rows_of, unflatten
 

@@ -42,7 +42,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from hetu.torch import lengths
 from hetu.torch.records import SIMPLE, hides_tensors
 from hetu.torch.values import TensorSpec, flatten, spec_of, unflatten
-from hetu.torch.without_values import DATA_DEPENDENT, call_with_values
+from hetu.torch.without_values import call_with_values, data_dependent
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
@@ -213,7 +213,7 @@ class Subject:
                 text = " ".join(str(error).split())[:300]
                 reason = ("the code needs the value of a tensor, but forward is recorded without values; move the code "
                           "into a module that holds no cut"
-                          if isinstance(error, DATA_DEPENDENT) else f"{type(error).__name__}: {text}")
+                          if isinstance(error, data_dependent()) else f"{type(error).__name__}: {text}")
                 raise RecordingError(f"{type(self.model).__name__}: forward can't be recorded at {line}: "
                                      f"{reason}") from error
 

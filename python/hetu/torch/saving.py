@@ -184,7 +184,8 @@ def merge(pipe: PipelineState, texts: list[str]) -> tuple[dict[str, Any], str]:
     index = json.dumps({"metadata": {"total_size": sum(size for size, _ in names.values())},
                         "weight_map": {name: file for name, (_, file) in names.items()}}, indent=1, sort_keys=True)
     run = {"kind": KIND, "version": VERSION, "torch": torch.__version__, "pipelines": pipe.held.pipelines,
-           "micro_batches": pipe.micro_batches, "seed": pipe.seed, "optimizers": optimizers, "more": told[0]["more"],
+           "micro_batches": pipe.micro_batches, "seed": pipe.seed, "updates": pipe.updates,
+           "optimizers": optimizers, "more": told[0]["more"],
            "index": _hetu.crc32c(index.encode())}
     return run, index
 

@@ -37,7 +37,7 @@ def _kept(stage: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 class PipelineState:
-    """The weights and buffers of a Pipeline by their names in the unsplit model, and the number of its steps.
+    """The weights and buffers of a Pipeline by their names in the unsplit model, and the numbers of its steps and updates.
 
     averages: set if pipelines average weights.
     shards: set if the copies of a stage divide the optimizer's states.
@@ -48,9 +48,23 @@ class PipelineState:
         self.held, self.exchanges, self.averages, self.shards = held, exchanges, averages, shards
         self.micro_batches, self.seed = micro_batches, seed
         self.exchange = exchanges.exchange
-        self.steps = 0
+        self.steps = 0  # calls of Pipeline.step()
+        self.updates: int | None = 0  # calls that began new gradients; None after a checkpoint that doesn't tell
         self.folders: dict[str, Any] = {}  # locks of folders that were saved into; None except on worker 0
         self._remember_names()
+
+    def count(self, is_update: bool) -> None:
+        """Counts a call of Pipeline.step(), and an update if the call began new gradients."""
+        self.steps += 1
+        if self.updates is not None:
+            self.updates += is_update
+
+    def known_updates(self) -> int:
+        """Implements Pipeline.updates."""
+        if self.updates is None:
+            raise ValueError(f"updates: the checkpoint was saved by a version that counted only calls of step(). They are "
+                             f"in pipe.steps ({self.steps}); divide them by the calls of an update")
+        return self.updates
 
     @property
     def transport(self) -> Any:

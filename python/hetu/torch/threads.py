@@ -27,6 +27,7 @@ from hetu import _hetu
 from hetu.process.turn import Turn
 from hetu.torch.modes import Follower, autocast_devices, check_gradients_enabled
 from hetu.torch.optimizer_hooks import complete_states
+from hetu.torch.outputs import joined
 from hetu.torch.shards import ThreadedShards
 from hetu.torch.values import cut_batch, flatten, rows_of, unflatten
 
@@ -112,8 +113,8 @@ class ThreadedPipeline:
     # ---- what all workers do together ----
 
     def step(self, inputs: Any, target: Any, scaler: Any = None, **named: Any) -> Any:
-        """Takes a step like Pipeline.step, with the samples of all pipelines. Each pipeline receives an equal share, in
-        order."""
+        """Takes a step like Pipeline.step, with the samples of all pipelines. Each pipeline receives a share, in order. If
+        the shares can't be equal, the first pipelines have one more sample. Outputs are those of all samples."""
         check_gradients_enabled()
         return self._on_batches("step", {"inputs": inputs, "target": target}, {"scaler": scaler, **named})
 
@@ -123,9 +124,9 @@ class ThreadedPipeline:
             return self._on_batches("evaluate", {"inputs": inputs, "target": target}, named)
 
     def predict(self, inputs: Any) -> Any:
-        """Returns the result of Pipeline.predict. Requires a single pipeline."""
+        """Returns the model's outputs for all samples."""
         with self._evaluating():
-            return self._on_batches("predict", {"inputs": inputs}, {}, gives_outputs=True)
+            return self._on_batches("predict", {"inputs": inputs}, {})
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -134,16 +135,13 @@ class ThreadedPipeline:
                 modes.enter_context(member.modes.evaluating())
             yield
 
-    def _on_batches(self, name: str, batch: dict[str, Any], named: dict[str, Any], gives_outputs: bool = False) -> Any:
+    def _on_batches(self, name: str, batch: dict[str, Any], named: dict[str, Any]) -> Any:
         """Calls a method of all members with each pipeline's share of a batch."""
         pipelines, rows = self.chief.pipelines, rows_of(batch["inputs"])
-        if pipelines > 1 and (gives_outputs or named.get("return_outputs")):
-            raise ValueError(f"{name}: outputs of {pipelines} pipelines of threads are not supported; use pipelines=1, or "
-                             f"processes")
         whole = self.chief.part is not None  # each pipeline takes its samples itself
-        if rows % pipelines and not whole:
-            raise ValueError(f"{name}: {rows} samples for {pipelines} pipelines; give a multiple of {pipelines}")
-        sizes = [rows // pipelines] * pipelines
+        if rows < pipelines and not whole:
+            raise ValueError(f"{name}: {rows} sample(s) for {pipelines} pipelines; each pipeline needs at least one")
+        sizes = [rows // pipelines + (pipeline < rows % pipelines) for pipeline in range(pipelines)]
         shares = []
         for what, value in batch.items():
             if pipelines == 1 or whole:
@@ -156,10 +154,16 @@ class ThreadedPipeline:
             with contextlib.ExitStack() as generators:
                 for member in self.members:
                     generators.enter_context(member.stage_device.keeping_generator())
-                return self._do(name, [tuple(share[member.pipeline] for share in shares) for member in self.members],
-                                [named] * len(self.members))
+                results = self._do_all(name, [tuple(share[member.pipeline] for share in shares)
+                                              for member in self.members], [named] * len(self.members))
         finally:
             torch.set_rng_state(drawn)
+        firsts = [results[pipeline * self.chief.width] for pipeline in range(pipelines)]
+        if pipelines > 1 and name == "predict":
+            return joined(firsts)
+        if pipelines > 1 and named.get("return_outputs"):
+            return (*firsts[0][:-1], joined([one[-1] for one in firsts]))
+        return firsts[0]
 
     def _together(self, name: str, *given: Any, **named: Any) -> Any:
         parts = _Parts()
@@ -175,20 +179,27 @@ class ThreadedPipeline:
 
     def _do(self, name: str, given: list[tuple[Any, ...]], named: list[dict[str, Any]]) -> Any:
         """Calls a method of all members, each in its thread, and returns the chief's result."""
+        return self._do_all(name, given, named)[0]
+
+    def _do_all(self, name: str, given: list[tuple[Any, ...]], named: list[dict[str, Any]]) -> list[Any]:
+        """Calls a method of all members, each in its thread, and returns the result of each."""
         for follower in self.followers:
             follower.follow()
         inside = _thread_settings()
         for member in self.members:
             member.exchanges.call = (f"Pipeline.{name}", "a thread")
 
-        def call(number: int) -> Any:
+        results: list[Any] = [None] * len(self.members)
+
+        def call(number: int) -> None:
             with contextlib.ExitStack() as stack:
                 for one in inside if number else ():
                     stack.enter_context(one())
-                return getattr(self.members[number], name)(*given[number], **named[number])
+                results[number] = getattr(self.members[number], name)(*given[number], **named[number])
 
         works = [partial(call, number) for number in range(len(self.members))]
-        return Turn([member.transport for member in self.members], self.pools, works[1:]).end(works[0])
+        Turn([member.transport for member in self.members], self.pools, works[1:]).end(works[0])
+        return results
 
     # ---- parameters and modules ----
 

@@ -65,8 +65,8 @@ def cut(pieces: Pieces, stages: Sequence[Stage]) -> list[Tie]:
         names = [pieces.names[key], *pieces.also.get(key, [])]
         where = " and ".join(map(str, found))
         if len(found) > 2:
-            raise ValueError(f"parameter '{names[0]}' is used on stages {where}, and at most two stages can share one. Cut "
-                             f"the model elsewhere")
+            raise ValueError(f"parameter '{names[0]}' is used on model stages {where}, and at most two stages can share "
+                             f"one. Cut the model elsewhere")
         copy = nn.Parameter(parameters[key].detach().clone(), requires_grad=parameters[key].requires_grad)
         for module in stages[found[1]].modules():
             for name, held in module._parameters.items():
@@ -86,9 +86,9 @@ def check_placements(ties: Sequence[Tie], placements: Sequence[Mapping[str, Any]
         stage, worker = placement["model_stage"], placement["workers"][0]
         tie = next((tie for tie in ties if stage in tie.stages), None)
         if tie and (stage, worker) in seen:
-            raise ValueError(f"parameter '{tie.names[0]}' is used on stages {tie.stages[0]} and {tie.stages[1]}, and stage "
-                             f"{stage} is on worker {worker} of a pipeline more than once. Choose a schedule with one copy "
-                             f"of a stage per worker, or an even number of workers.")
+            raise ValueError(f"parameter '{tie.names[0]}' is used on model stages {tie.stages[0]} and {tie.stages[1]}, and "
+                             f"stage {stage} is on worker {worker} of a pipeline more than once. Choose a schedule with one "
+                             f"copy of a stage per worker, or an even number of workers.")
         seen.add((stage, worker))
 
 
@@ -99,7 +99,7 @@ def _refuse_shared_modules(stages: Sequence[Stage]) -> None:
     for number, stage in enumerate(stages):
         for module in stage.modules():
             if seen.setdefault(id(module), number) != number and _has_tensors(module):
-                raise ValueError(f"one {type(module).__name__} is used on stages {seen[id(module)]} and {number}: "
+                raise ValueError(f"one {type(module).__name__} is used on model stages {seen[id(module)]} and {number}: "
                                  f"give each stage "
                                  f"a module of its own, and tie their parameters")
 

@@ -16,7 +16,7 @@ from torch import fx, nn
 
 from hetu.names import near
 from hetu.torch.containers import refuse_hooks
-from hetu.torch.cuts import CutPoint, PiecewiseModel
+from hetu.torch.cuts import MORE_IN_AT, CutPoint, PiecewiseModel
 from hetu.torch.example import split_by_example
 from hetu.torch.modes import keeping_modes
 
@@ -67,7 +67,7 @@ def split(model: Any, at: Sequence[str] = (), inputs: Sequence[str] = (), exampl
         with graph.inserting_before(calls[0]):
             cut = graph.call_module(f"cuts.{number}", (values[0],))
         calls[0].replace_input_with(values[0], cut)
-    return PiecewiseModel(model, _pieces(called, graph))
+    return PiecewiseModel(model, _pieces(called, graph), MORE_IN_AT)
 
 
 def split_at_cut_points(model: nn.Module, names: Sequence[str], fixed: Mapping[str, Any]) -> PiecewiseModel:
@@ -83,7 +83,7 @@ def split_at_cut_points(model: nn.Module, names: Sequence[str], fixed: Mapping[s
     called = _Called(model, names, fixed)
     graph = _trace_alike(called, _Tracer())
     _check_used_once(called, graph)
-    return PiecewiseModel(model, _pieces(called, graph))
+    return PiecewiseModel(model, _pieces(called, graph), "add CutPoints")
 
 
 def _take_in(model: nn.Module) -> None:

@@ -17,14 +17,17 @@ import torch
 from torch import nn
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hetu.torch.values import flatten, unflatten
 
-# The errors of fake tensors that lack an element.
-DATA_DEPENDENT: tuple[type[Exception], ...] = (
-    fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException, GuardOnDataDependentSymNode)
+
+def data_dependent() -> tuple[type[Exception], ...]:
+    """Returns the errors of fake tensors that lack an element. Call it in an `except` clause, which Python evaluates only
+    after an error: the import takes as long as that of torch."""
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    return fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException, GuardOnDataDependentSymNode
 
 
 @contextmanager
@@ -49,7 +52,7 @@ def call_with_values(original: Callable[..., Any], module: nn.Module, args: Any,
     """Calls a module, with made-up values if it fails without values. `original` is nn.Module.__call__."""
     try:
         return original(module, *args, **kwargs)
-    except DATA_DEPENDENT:
+    except data_dependent():
         return run_on_made_up_values(module, args, kwargs)
 
 

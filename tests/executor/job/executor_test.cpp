@@ -195,9 +195,11 @@ TEST(Predictor, NamesItsOutputs) {
   EXPECT_EQ(found.at("scores").shape, (Shape{1, 3}));
   EXPECT_THAT([&] { found.at("logits"); },
               ThrowsMessage<Error>("no result is called 'logits'; the results are: scores"));
-  EXPECT_THAT(
-      [&] { found.at("scores").as<double>(); },
-      ThrowsMessage<Error>(HasSubstr("this array is float32 [1, 3], whose elements have 4")));
+  EXPECT_THAT([&] { found.at("scores").as<double>(); },
+              ThrowsMessage<Error>("this array is float32 [1, 3]; read it with as<float>(), not as "
+                                   "floating-point numbers of 8 bytes"));
+  EXPECT_THAT([&] { found.at("scores").as<std::int32_t>(); },
+              ThrowsMessage<Error>(HasSubstr("as<float>(), not as integers of 4 bytes")));
   EXPECT_THAT(
       [&] {
         predictor.predict({{"x", {DType::Float32, {1, 2}, nullptr}}});
@@ -217,12 +219,15 @@ TEST(Predictor, NamesItsOutputs) {
 
 TEST(Batch, NamesAFieldThatIsReadAsAnotherType) {
   Batch batch;
-  resize_batch(batch, {{"x", DType::Float32, {2}}}, 3);
+  resize_batch(batch, {{"x", DType::Float32, {2}}, {"n", DType::Int32, {}}}, 3);
   EXPECT_NE(batch.at("x").as<float>(), nullptr);
-  EXPECT_THAT(
-      [&] { batch.at("x").as<double>(); },
-      ThrowsMessage<Error>(HasSubstr("field 'x' is float32, whose elements have 4 bytes, but "
-                                     "as() was called for elements of 8 bytes")));
+  EXPECT_THAT([&] { batch.at("x").as<double>(); },
+              ThrowsMessage<Error>("batch: field 'x' is float32; use as<float>() for it, not "
+                                   "floating-point numbers of 8 bytes"));
+  EXPECT_THAT([&] { batch.at("x").as<std::int32_t>(); },
+              ThrowsMessage<Error>(HasSubstr("as<float>() for it, not integers of 4 bytes")));
+  EXPECT_THAT([&] { batch.at("n").as<std::uint32_t>(); },
+              ThrowsMessage<Error>(HasSubstr("as<std::int32_t>() for it, not unsigned integers")));
 }
 
 }  // namespace

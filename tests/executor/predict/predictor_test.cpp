@@ -132,6 +132,32 @@ TEST_P(Saved, GivesWhatTheJobGave) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Saved, testing::Combine(testing::Bool(), testing::Bool()));
 
+// A model of another width must not replace a good one, whether its graph or a variant differs.
+TEST(SaveModel, KeepsTheOldModelIfTheCheckpointBelongsToAnother) {
+  const auto model = [](std::int64_t width, const char* weight = "w") {
+    Builder b(op_set());
+    const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 3});
+    b.fetch("y", b.apply("mul", {x, b.parameter(weight, {width}, {})}));
+    return model_of(b.finish(), {"y"});
+  };
+  const TemporaryFolder checkpoint, folder;
+  std::vector<float> values = {1, 2, 3};
+  const auto links = comm::make_inproc(1);
+  save_checkpoint({checkpoint.path()}, 4, "{}",
+                  {{"stage-0.safetensors", {{"w", "", {3}, host_span(values.data(), 3)}}}},
+                  *links[0]);
+  save_model(folder.path(), model(3), 1, checkpoint.path());
+  const auto refused = [&](const char* text, const Graph& graph,
+                           const std::map<std::string, Graph>& variants = {}) {
+    EXPECT_THAT([&] { save_model(folder.path(), graph, 1, checkpoint.path(), variants); },
+                testing::ThrowsMessage<Error>(testing::HasSubstr(text)));
+    EXPECT_NO_THROW(Predictor(folder.path()));
+  };
+  refused("'w' is [3], but the model expects [1]", model(1));
+  refused("'w' is [3], but the model expects [1]", model(3), {{"prompt", model(1)}});
+  refused("has no 'v'; the checkpoint belongs to another model", model(3, "v"));
+}
+
 // Model: total = past + x w, and a second output of twice that value. `total` is a state that is
 // carried to the next call.
 class Carried : public testing::Test {

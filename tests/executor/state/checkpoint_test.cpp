@@ -22,7 +22,9 @@
 #include "base/error.h"
 #include "executor/state/copy_behind.h"
 #include "executor/state/folder_lock.h"
+#include "executor/state/model_folder.h"
 #include "executor/state/safetensors.h"
+#include "executor/state/shared_folder.h"
 #include "net/transport/inproc.h"
 #include "tests/executor/worker_threads.h"
 
@@ -52,8 +54,8 @@ class Checkpoint : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
   std::string folder() const { return folder_.string(); }
 
-  // Saves a checkpoint from two workers with one tensor each.
-  void save(std::int64_t step, float value, int keep = 3) {
+  // Saves a checkpoint from two workers with one tensor each. Returns the error.
+  std::string try_save(std::int64_t step, float value, int keep = 3) {
     const auto work = [&](comm::Transport& links) {
       const int w = links.worker();
       std::vector<float> data(6, value + static_cast<float>(w));
@@ -63,7 +65,10 @@ class Checkpoint : public testing::Test {
                               {name, "exp_avg", {2, 3}, host_span(data.data(), 6), true}}};
       save_checkpoint({folder(), keep}, step, R"({"seed":5})", {part}, links);
     };
-    EXPECT_EQ(on_worker_threads(2, work), "");
+    return on_worker_threads(2, work);
+  }
+  void save(std::int64_t step, float value, int keep = 3) {
+    EXPECT_EQ(try_save(step, value, keep), "");
   }
 
   float load(const std::string& name) {
@@ -198,6 +203,22 @@ TEST_F(Checkpoint, AModelIsNotSavedOverCheckpointsOfATraining) {
               testing::ThrowsMessage<Error>(testing::HasSubstr("holds a checkpoint, not a saved")));
   EXPECT_EQ(list_checkpoints(folder()).size(), 2U);
   EXPECT_EQ(load("a"), 2);
+}
+
+// The steps of a training would hide the model: readers take the highest step.
+TEST_F(Checkpoint, ATrainingDoesNotSaveIntoAModelsFolder) {
+  const fs::path model = folder_ / "step-00000007";
+  save(7, 3);
+  std::ofstream(model / kModelGraph) << "a graph";
+  const auto refused = testing::ThrowsMessage<Error>(testing::HasSubstr("holds a saved model"));
+  EXPECT_THAT(try_save(8, 4), testing::HasSubstr("holds a saved model"));
+  EXPECT_THAT([&] { save_as_model(folder(), 9, 5); }, refused) << "steps with another file";
+  auto transports = comm::make_inproc(1);
+  EXPECT_THAT([&] { claim_folder(folder(), "", *transports[0]); }, refused);
+  EXPECT_EQ(list_checkpoints(folder()), std::vector<std::string>{model.string()});
+  EXPECT_EQ(load("a"), 3);
+  fs::remove(model / kModelGraph);
+  EXPECT_NE(claim_folder(folder(), "", *transports[0]), nullptr);
 }
 
 TEST_F(Checkpoint, StepsOfNineDigitsComeAfterThoseOfEight) {

@@ -344,6 +344,14 @@ TEST_F(WeightShardsTest, AreReadThroughTheIndexOrItsFolder) {
   EXPECT_EQ(WeightReader(folder_.string()).entries().size(), 1U);
 }
 
+TEST_F(WeightShardsTest, AreNotFoundAmongCheckpoints) {
+  index(good_);
+  import_weights(folder_.string(), in("ckpt"));
+  EXPECT_THAT([&] { WeightReader(in("ckpt")); },
+              ThrowsMessage<Error>(HasSubstr("(step-00000000), not a weight file; write one with "
+                                             "`hetu checkpoint export")));
+}
+
 TEST_F(WeightShardsTest, AreRefusedInOneLine) {
   refused("has neither model.safetensors nor model.safetensors.index.json");
   std::ofstream(in("pytorch_model.bin")) << "x";

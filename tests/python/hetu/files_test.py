@@ -25,7 +25,7 @@ TRAINS = """
 import sys, numpy as np, hetu as ht
 data = ht.data.Batches([{"x": np.ones((4, 1), np.float32)}] * 6, batch_size=4)
 weight = ht.parameter("w", [1, 1], ht.graph.constant(1.0))
-loss = ht.models.losses.step_mean(ht.ops.matmul(data.x, weight), "l")
+loss = ht.step_mean(ht.ops.matmul(data.x, weight), "l")
 job = ht.Executor({"t": [loss, ht.optim.SGD(0.1).minimize(loss)]})
 for step in job.run("t", steps=3, checkpoint=sys.argv[1]):
     print(step.index, flush=True)
@@ -145,7 +145,7 @@ class Checkpoints(InFolder):
     def executor(self, rate=0.1):
         ht.new_graph()
         data = ht.data.Batches([{"x": np.ones((4, 1), np.float32)}] * 6, batch_size=4)
-        loss = ht.models.losses.step_mean(ht.ops.matmul(data.x, ht.parameter("w", [1, 1], ht.graph.constant(1.0))), "l")
+        loss = ht.step_mean(ht.ops.matmul(data.x, ht.parameter("w", [1, 1], ht.graph.constant(1.0))), "l")
         return ht.Executor({"t": [loss, ht.optim.SGD(rate).minimize(loss)]}, threads=1)
 
     def test_a_plateau_at_infinity_is_saved_and_goes_on(self):

@@ -2,6 +2,7 @@
 epoch, and hooks that change batches alike on any grid. Refused input gives one line that names the place in the script."""
 
 import importlib.util
+import inspect
 import pathlib
 import random
 import sys
@@ -319,7 +320,7 @@ class Files(unittest.TestCase):
         (self.folder / "junk.parquet").write_text("hello")
         (self.folder / "short.csv").write_text("a,b\n1,2\n3\n")
         for name, fields, says in (
-            ("t.parquet", None, "column 'city' is string; expected numbers"),
+            ("t.parquet", None, r"column 'city' holds text \('x' in row 0\); expected numbers in all 3"),
             ("t.parquet", {"x": "c"}, "there is no column 'c'"),
             ("t.parquet", {"x": "uneven"}, "column 'uneven' has lists of 1 to 3 elements"),
             ("t.parquet", {"x": ["a", "v"]}, r"field 'x' is made of \['a', 'v'\]; expected one column, or"),
@@ -346,8 +347,12 @@ class Files(unittest.TestCase):
             def to_numpy(self):
                 return np.array(self.values)
 
+            def to_pylist(self):
+                return self.values
+
         class Read:
-            columns = {"a": Column([1.0, 2.0]), "b": Column([3, 4]), "gaps": Column([1, None])}
+            columns = {"a": Column([1.0, 2.0]), "b": Column([3, 4]), "gaps": Column([1, None]),
+                       "bad": Column(np.array(["7", "n/a?"], object).tolist()), "shop": Column(["s1", "s2"])}
             column_names = list(columns)
 
             def column(self, name):
@@ -360,8 +365,15 @@ class Files(unittest.TestCase):
         self.addCleanup(lambda: [sys.modules.pop(n) if m is None else sys.modules.update({n: m}) for n, m in before.items()])
         data = ht.data.Table("mine.csv", 2, fields={"x": ["a", "b"]}, shuffle=False)
         self.assertEqual(batches(data, 1)[0][0]["x"].tolist(), [[1, 3], [2, 4]])
-        with self.assertRaisesRegex(ValueError, r"^rows_test\.py:\d+: Table mine.csv: column 'gaps' has 1 empty cells of 2"):
+        with self.assertRaisesRegex(ValueError, r"^rows_test\.py:\d+: Table mine.csv: column 'gaps' has 1 empty cells of 2 "
+                                    r"\(a CSV file's NA, nan and null count as empty\), the first in row 1 of the data"):
             ht.data.Table("mine.csv", 2)
+        for column, says in (("bad", r"'n/a\?' in row 1"), ("shop", "'s1' in row 0")):
+            with self.assertRaisesRegex(ValueError, rf"column '{column}' holds text \({says}\); expected numbers in all 2"):
+                ht.data.Table("mine.csv", 2, fields={"x": column})
+
+    def test_the_signature_is_that_of_the_constructor(self):
+        self.assertRegex(str(inspect.signature(ht.data.Arrays)), r"^\(batch_size: 'int', \*, seed: 'int' = 0, shuffle")
 
     def test_without_pyarrow(self):
         before = sys.modules.get("pyarrow.parquet")
@@ -384,7 +396,15 @@ class Refused(unittest.TestCase):
              lambda: arrays(x=x, y=y, batch_size=1)),
             ("Arrays: no arrays were given", lambda: arrays(batch_size=1)),
             ("Arrays: field 'x' is the single value 3", lambda: arrays(x=3, batch_size=1)),
-            ("Arrays: field 'x' is <U1[1]; expected numbers", lambda: arrays(x=["a", "b"], batch_size=1)),
+            ("Arrays: field 'x' holds text ('b' in row 1); give it numbers, such as a whole number for each word",
+             lambda: arrays(x=["1", "b"], batch_size=1)),
+            ("Arrays: field 'x' holds text ('c' in row 1, column 0); give it numbers",
+             lambda: arrays(x=[["1", "2"], ["c", "d"]], batch_size=1)),
+            ("Arrays: field 'x' holds text ('1' in row 0)", lambda: arrays(x=["1", "2"], batch_size=1)),
+            ("batches: item 0, field 'x' holds text ('a' in row 0); give it numbers",
+             lambda: ht.data.Batches([{"x": np.array(["a"])}], 1)),
+            ("Arrays.seed can't be changed, because it is read only once; make new data with this seed",
+             lambda: setattr(arrays(x=x, batch_size=1), "seed", 3)),
             ("Arrays: field 'x': 4294967296 is out of range for int32, -2147483648 to 2147483647",
              lambda: arrays(x=np.array([0, 2**32]), batch_size=1, shuffle=False, augment=lambda b, _: {"x": [0, 2**32]})),
             ("Arrays: there are no rows", lambda: arrays(x=np.ones((0, 2)), batch_size=1)),

@@ -57,7 +57,8 @@ class Lists(unittest.TestCase):
             (trained,) = job.run("train", steps=1)
             (validated,) = job.run("validate", steps=1)
             (looked,) = job.run("look", steps=1)
-            self.assertEqual(set(trained.scalars), {"loss"})
+            self.assertEqual(set(trained.scalars), {"loss", "mean"})  # the loss has a name of its own
+            self.assertEqual(trained["mean"], trained.loss)
             self.assertEqual(trained.scalars, validated.scalars)
             self.assertEqual(set(looked.scalars), {"loss", "size", "hits", "entropy", "all_rows"})
             self.assertEqual((looked.scalars["hits"], looked.scalars["all_rows"]), (ROWS, ROWS))
@@ -157,8 +158,42 @@ class Lists(unittest.TestCase):
         _, values = model()
         ht.graph.current().fetch("size", values["entropy"])
         train = ht.optim.SGD(0.0).minimize(values["loss"])
-        with self.assertRaisesRegex(ValueError, "fetches 'look': another value is reported as 'size'"):
+        with self.assertRaisesRegex(ValueError, "fetches 'look': another value, the result of 'entropy', is reported as "
+                                    "'size'; give the operator 'size' of this list another name"):
             ht.Executor({"train": [train], "look": [values["size"]]})
+
+    def test_names_of_losses(self):
+        """The minimized value is `loss`. A listed value has the name that the script gave its operator, or else the name of
+        the function that made it."""
+        def names(listed, minimized):
+            ht.new_graph()
+            data = ht.data.Arrays(x=np.ones((4, 3)), y=np.ones(4), batch_size=4)
+            p = ht.ops.linear(data.x, ht.parameter("w", [1, 3], ht.graph.constant(0.5)), name="out")[:, 0]
+            values = {name: ht.models.mean_squared_error(p, data.y, name) for name in listed}
+            train = ht.optim.SGD(0.0).minimize(minimized(values[listed[0]]))
+            job = ht.Executor({"train": [*values.values(), train], "validate": [*values.values()]}, threads=1)
+            (step,) = job.run("train", steps=1)
+            found = job.evaluate(data, run="validate")
+            self.assertEqual(found, step.scalars)
+            return step.scalars
+
+        for listed, minimized, wanted in (
+            ([""], lambda loss: loss, {"loss": 0.25}),
+            (["mse"], lambda loss: loss, {"loss": 0.25, "mse": 0.25}),
+            ([""], lambda loss: loss * 4, {"loss": 1.0, "mean_squared_error": 0.25}),
+            (["mse"], lambda loss: loss * 4, {"loss": 1.0, "mse": 0.25}),
+            (["mse", ""], lambda loss: loss, {"loss": 0.25, "mse": 0.25, "mean_squared_error": 0.25}),
+            (["loss"], lambda loss: loss, {"loss": 0.25}),
+        ):
+            with self.subTest(listed=listed):
+                self.assertEqual(names(listed, minimized), wanted)
+        with self.assertRaisesRegex(ValueError, "'loss' is the value given to minimize.., the result of 'scale'; give the "
+                                    "operator 'loss' of this list another name"):
+            names(["loss"], lambda loss: loss * 4)
+        ht.new_graph()
+        data = ht.data.Arrays(x=np.ones((4, 3)), y=np.zeros(4, np.int32), batch_size=4)
+        named = ht.models.mean_cross_entropy(data.x, data.y, "xent")
+        self.assertEqual((named.name, ht.models.mean_cross_entropy(data.x, data.y).name), ("xent", "mean_cross_entropy"))
 
     def test_values_that_nothing_computes(self):
         _, values = model()

@@ -222,6 +222,57 @@ class Beside(unittest.TestCase):
             list(build("threads:1x2").run(steps=2, hooks=[fails]))
 
 
+class Ends(unittest.TestCase):
+    """Trainings that a hook or the loop ends: job.stop() and EarlyStopping."""
+
+    def test_one_more_step_and_a_checkpoint(self):
+        for devices, pipeline in ((None, "1f1b"), ("threads:1x2", "1f1b"), ("threads:1x2", "pipedream")):
+            with self.subTest(devices=devices, pipeline=pipeline), tempfile.TemporaryDirectory() as folder, \
+                    contextlib.redirect_stdout(io.StringIO()) as said:
+                job = build(devices, pipeline, 1 if pipeline == "pipedream" else 4)
+                list(job.run(steps=100, checkpoint=folder, drain=5 if pipeline == "pipedream" else None,
+                             hooks=[lambda job, step: job.stop() if step.index == 4 else None]))
+                self.assertEqual(job.step, 6 if pipeline == "1f1b" else 5)
+                self.assertIn(f"Stopped as asked after {job.step} steps; saved in {folder}", said.getvalue())
+                self.assertEqual(os.listdir(folder), [f"step-{job.step:08}"])
+                self.assertEqual(len(losses(job, steps=2)), 2)  # the next run is a run of its own
+                with self.assertRaisesRegex(ValueError, "job.stop.*: no training runs"):
+                    job.stop()
+
+    def test_early_stopping(self):
+        """Epochs 0 to 5 have these measures. The run ends when `patience` of them in a row are no improvement."""
+        for measures, options, best, steps in (
+            ([5, 4, 4, 4, 9, 9], {"patience": 2}, (4, 1), 21),
+            ([5, 4, 4.5, 3, 3, 2.5], {"patience": 2}, (2.5, 5), 30),
+            ([5, 4, 4.5, 3, 3, 3], {"patience": 3, "least": 1.5}, (3, 3), 30),
+            ([5, 4, 3.5, 3, 3, 3], {"patience": 1, "least": 1.5}, (5, 0), 11),
+            ([1, 2, 2, 2, 9, 9], {"patience": 3, "mode": "max"}, (9, 4), 30),
+            ([float("nan"), 2, float("nan"), 3, 3, 3], {"patience": 2}, (2, 1), 21),
+        ):
+            for devices in (None, "threads:1x2"):
+                saved = []
+                hook = ht.hooks.EarlyStopping(lambda job, epoch, measures=measures: measures[epoch.number], **options,
+                                              on_best=lambda job, saved=saved: saved.append(job.step))
+                with self.subTest(measures=measures, devices=devices), contextlib.redirect_stdout(io.StringIO()) as said:
+                    job = build(devices)
+                    list(job.run(steps=30, hooks=[hook]))
+                    self.assertEqual((hook.best, hook.best_epoch), best)
+                    self.assertEqual(job.step, steps)
+                    self.assertEqual(saved[-1], 5 * (best[1] + 1))
+                    self.assertEqual("EarlyStopping: no improvement in" in said.getvalue(), steps < 30)
+
+    def test_what_is_refused(self):
+        hook = ht.hooks.EarlyStopping
+        for says, make in (
+            ("EarlyStopping: measure is called with .job, epoch., but takes .job.", lambda: hook(lambda job: 1)),
+            ("EarlyStopping: on_best is called with .job.", lambda: hook(lambda job, epoch: 1, on_best=lambda: 1)),
+            ("mode must be min or max, patience a whole number", lambda: hook(lambda job, epoch: 1, patience=0)),
+            ("measure must return a number, got a dict", lambda: list(build().run(steps=5, hooks=[hook(lambda *_: {})]))),
+        ):
+            with self.subTest(says), self.assertRaisesRegex(ValueError, rf"^loop_test\.py:\d+: .*{says}"):
+                make()
+
+
 class Logs(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

@@ -202,7 +202,7 @@ class Alone(unittest.TestCase):
             ([0.5, 1e300], None, {}, "item 0, field 'x': 1e\\+300 is out of range for float32"),
             ([2**24 + 1, 0], None, {"x": "float32"}, "item 0, field 'x': 16777217 is out of range for float32"),
             ([0, 2], None, {"x": "bool"}, "item 0, field 'x': 2 is out of range for bool, 0 to 1"),
-            (["a", "b"], None, {}, r"item 0, field 'x' is <U1\[2\]; expected floats, integers or bools"),
+            (["a", "b"], None, {}, r"item 0, field 'x' holds text \('a' in row 0\); give it numbers"),
             ([1j, 0], None, {}, "complex128"),
             ([0, 1], None, {"y": "int32"}, r"dtypes names \['y'\]; the fields are x"),
             ([0, 1], None, {"x": "int64"}, "dtypes has 'int64' for 'x'; supported: float32, int32, bool"),

@@ -52,6 +52,41 @@ class Cuts(unittest.TestCase):
         refused(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4)),
                 r"'0.weight' has the shape \[8, 4\] and '2.weight' \[4, 8\]; only parameters of equal shape can be tied")
 
+    def test_too_few_pieces(self):
+        """The message counts pieces and model stages, and says how to get more pieces of this kind of model."""
+        import torch
+        from torch import nn
+
+        import hetu.torch
+        from hetu.torch.cuts import Pieces
+
+        class Two(nn.Module):
+            """A model of two layers."""
+
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+
+            def forward(self, x):
+                return self.last(self.first(x))
+
+        model, lines = Two(), [nn.Linear(4, 4), nn.Linear(4, 4)]
+        x = torch.ones(2, 4)
+        more = r"name more modules in at= of hetu.torch.split\(\)"
+        cases = [(hetu.torch.split(model, at=["last"], example=x), more), (hetu.torch.split(model, at=["last"]), more),
+                 (hetu.torch.split(torch.export.export(model, (x,)), at=["last"]), more),
+                 (hetu.torch.ModelPieces(model, [model.first, model.last]), "give more pieces"),
+                 (nn.Sequential(lines[0], hetu.torch.CutPoint(), lines[1]), "add CutPoints"),
+                 (lines, "divide it into more modules")]
+        for given, advice in cases:
+            says = (f"the model has 2 piece.* for 4 model stages: 1 cut.*, where 3 are needed. To get more, {advice}. "
+                    f"Otherwise start fewer workers, or choose a schedule with fewer model stages per worker")
+            with self.subTest(advice):
+                with self.assertRaisesRegex(ValueError, says):
+                    Pieces(given).cut(4, None)
+        with self.assertRaisesRegex(ValueError, "for 4 model stages"):
+            hetu.torch.cut_by_time(lines, nn.MSELoss(), x, x, 4)
+
     def test_split_at_modules(self):
         """A model of any class is cut. Values that skip a cut are passed along, and names and results are the model's."""
         import torch
@@ -138,7 +173,7 @@ class Cuts(unittest.TestCase):
         self.assertTrue(all(p.grad is None for piece in model for p in piece.parameters()))
         for call, text in ((lambda: hetu.torch.cut_by_time(model, loss, x, x, 3, most_bytes=1000), "no cut into 3 stages"),
                            (lambda: hetu.torch.cut_by_time(model, loss, x, x, 6),
-                            "cannot cut a model into 6 stages, because it has 5 piece")):
+                            "5 piece.* for 6 model stages")):
             with self.assertRaisesRegex(ValueError, text):
                 call()
 

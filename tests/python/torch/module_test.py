@@ -44,7 +44,7 @@ class Optimizers(CheckpointCase):
         self.assertFalse(torch.equal(found["0.0.weight"], found["ema 0.0.weight"]))
 
         self.refused(r"optimizers \['adamw', 'muon'\], but load\(\) was given optimizers \['0', '1'\]",
-                     lambda: pipe.load(self.folder, list(rules.values()), rates=rates, ema=ema))
+                     lambda: pipe.load(self.folder, list(rules.values()), rates=rates, ema=ema), ValueError)
 
     def test_a_list_of_optimizers(self):
         torch.manual_seed(1)

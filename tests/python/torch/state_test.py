@@ -61,10 +61,10 @@ class State(unittest.TestCase):
         pipe, optimizer, rates, scaler = self.made()
         self.steps(1, pipe, optimizer, rates, scaler)
         pipe.save(self.folder, optimizer, rates=rates)
-        with self.assertRaisesRegex(OSError, "no state of 'scaler'; besides the optimizer, it holds 'rates'"):
+        with self.assertRaisesRegex(ValueError, "no state of 'scaler'; besides the optimizer, it holds 'rates'"):
             pipe.load(self.folder, optimizer, scaler=scaler, rates=rates)
         other = self.made(groups=2)
-        with self.assertRaisesRegex(OSError, r"optimizer has 1 group\(s\) of parameters, this one 2"):
+        with self.assertRaisesRegex(ValueError, r"optimizer has 1 group\(s\) of parameters, this one 2"):
             other[0].load(self.folder, other[1], rates=other[2])
 
         class Odd:

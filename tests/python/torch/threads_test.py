@@ -5,6 +5,7 @@ settings.
 Skipped where PyTorch is not installed (`./run torch`)."""
 
 import contextlib
+import copy
 import os
 import re
 import subprocess
@@ -104,6 +105,51 @@ class Threads(unittest.TestCase):
             for name, parameter in pipe.named_parameters():
                 with self.subTest(schedule=schedule, name=name):
                     self.assertTrue(torch.equal(parameter, state[name]))
+
+    def test_uneven_shares(self):
+        """The samples need not divide over the pipelines. Each counts the same, and outputs are those of all samples."""
+        import torch
+        from torch import nn
+
+        import hetu.torch
+
+        class Head(nn.Module):
+            """Returns a tensor with rows, one without, and text."""
+
+            def forward(self, x):
+                return {"logits": x, "mean": x.mean(), "name": "head"}
+
+        def loss_of(out, target):
+            return nn.functional.mse_loss(out["logits"], target)
+
+        def hits(out, target):
+            return (out["logits"] > target).sum(), target.numel()
+
+        for pipelines, rows, options in ((2, 15, {}), (3, 7, {}), (2, 15, {"whole_batches": True}), (1, 5, {})):
+            torch.manual_seed(1)
+            model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), Head())
+            whole = copy.deepcopy(model)
+            pipe = hetu.torch.Pipeline(model, loss_of, "1f1b", 2, pipelines=pipelines, devices=f"threads:{2 * pipelines}",
+                                       first_pieces=[0, 2], **options)
+            x, y = torch.randn(rows, WIDTH), torch.randn(rows, WIDTH)
+            with self.subTest(pipelines=pipelines, rows=rows, **options):
+                want = whole(x)
+                loss_of(want, y).backward()
+                loss, out = pipe.step(x, y, return_outputs=True)
+                self.assertAlmostEqual(loss, loss_of(want, y).item(), delta=1e-6)
+                torch.testing.assert_close(model[0].weight.grad, whole[0].weight.grad)
+                found, metrics, again = pipe.evaluate(x, y, metrics={"hits": hits, "rows": lambda out, target: len(target)},
+                                                      return_outputs=True)
+                self.assertAlmostEqual(found, loss, delta=1e-6)
+                self.assertEqual(metrics["hits"], (float((want["logits"] > y).sum()), float(y.numel())))
+                for outputs in (out, again, pipe.predict(x)):
+                    torch.testing.assert_close(outputs["logits"], want["logits"].detach())
+                    self.assertEqual((outputs["mean"].shape, outputs["name"]), ((2 * pipelines,), "head"))
+                if pipelines > 1 and not options:
+                    for call, *given in ((pipe.predict, x[:1]), (pipe.step, x[:1], y[:1])):
+                        with self.assertRaisesRegex(ValueError, rf"1 sample\(s\) for {pipelines} pipelines; each pipeline "
+                                                                rf"needs at least one"):
+                            call(*given)
 
     def train_close(self, schedule, workers, **options):
         """Trains by threads only, where sums are in another order."""
@@ -210,7 +256,7 @@ class Threads(unittest.TestCase):
             with self.subTest(one=one, two=two), contextlib.ExitStack() as stack:
                 if is_refused:
                     stack.enter_context(self.assertRaisesRegex(
-                        ValueError, f"'{one}.weight' is used on stages {one} and {two}, and stage 1 is on worker 1"))
+                        ValueError, f"'{one}.weight' is used on model stages {one} and {two}, and stage 1 is on worker 1"))
                 hetu.torch.Pipeline(model, nn.MSELoss(), "gems", 4, devices="threads:3")
 
     def test_errors(self):

@@ -169,13 +169,13 @@ class Torch(unittest.TestCase):
         three = {"schedule": "interleaved-1f1b", "micro_batches": 3, "chunks": 3}
         two = {"schedule": "zb-v", "micro_batches": 2}  # two stages on one worker
         cases = [
-            (lambda: hetu.torch.Pipeline([line], loss, **two), "has 2 stages, and the model 1 piece"),
-            (lambda: hetu.torch.Pipeline(tied, loss, **three), "'0.weight' is used on stages 0 and 1 and 2, and"),
+            (lambda: hetu.torch.Pipeline([line], loss, **two), "has 1 piece.* for 2 model stages: 0 cut"),
+            (lambda: hetu.torch.Pipeline(tied, loss, **three), "'0.weight' is used on model stages 0 and 1 and 2, and"),
             (lambda: hetu.torch.Pipeline([line, lambda v: v], loss, **two), "piece 1 of the model is not an nn.Module but "
                                                                             "function"),
             (lambda: hetu.torch.Pipeline(nn.Sequential(nn.Sequential(line, hetu.torch.CutPoint()), line), loss, **two),
              "CutPoint '1' is inside a Sequential"),
-            (lambda: hetu.torch.Pipeline([line, line], loss, **two), "is used on stages 0 and 1"),
+            (lambda: hetu.torch.Pipeline([line, line], loss, **two), "is used on model stages 0 and 1"),
             (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, "pipedream", 2).step(x, x), "updates stages "
                                                                                                     "one by one"),
             (lambda: hetu.torch.Pipeline([line, Merge()], loss, **two).step(x, x), r"stage 1 \(Merge\).* the number "
