@@ -43,7 +43,7 @@ class Metrics:
 
     def __init__(self, selector, address, name, records):
         self._selector, self._name, self._records = selector, name, records
-        self._open = {}  # {socket: (bytes of its request, time of its arrival)}
+        self._open = {}  # {socket: (its request so far, or what is left of the answer; time of its arrival)}
         try:
             self._socket = socket.create_server(address, family=socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         except OSError as error:
@@ -58,7 +58,7 @@ class Metrics:
             self._drop(one)
 
     def check(self, now):
-        """Ends connections whose request doesn't arrive."""
+        """Ends connections that take too long to send a request, or to read the answer."""
         for one in [one for one, (_, since) in self._open.items() if now - since > PATIENCE_S]:
             self._drop(one)
 
@@ -92,11 +92,22 @@ class Metrics:
             body = self.text().encode() if found else b"GET /metrics\n"
             head = (f"HTTP/1.1 {'200 OK' if found else '404 Not Found'}\r\nContent-Type: text/plain; version=0.0.4; "
                     f"charset=utf-8\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n")
-            try:
-                one.send(head.encode() + body)  # a page of a job fits into the socket's buffer
-            except OSError:
-                pass
+            self._open[one] = memoryview(head.encode() + body), since
+            self._selector.modify(one, selectors.EVENT_WRITE, lambda: self._send(one))
+            return
         self._drop(one)
+
+    def _send(self, one):
+        data, since = self._open[one]
+        try:
+            data = data[one.send(data):]
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._open[one] = data, since
+        if not data:
+            self._drop(one)
 
     def _drop(self, one):
         self._open.pop(one, None)

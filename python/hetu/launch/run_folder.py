@@ -25,6 +25,7 @@ from hetu.launch.environment import EXPORTED, FOREIGN
 RUNS = "HETU_RUNS"  # the folder for run folders, or "none"
 JOINED = "HETU_RUN_FOLDER"  # set by heturun --elastic for its rounds
 JOB, STATUS = "job.json", "status.json"
+SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|KEY")  # parts of the names of variables that job.json leaves out
 MOST = 64 << 20  # bytes of such a file that are read
 STATUS_EVERY_S = 1.0
 PROGRESS_EVERY_S = 10.0
@@ -150,8 +151,8 @@ class RunFolder:
                      "pid": os.getpid(), "pid_start": start_of(os.getpid()),
                      "began": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
                      "version": _hetu.__version__, "nodes": nodes, "elastic": elastic,
-                     "environment": {name: value for name, value in sorted(os.environ.items())
-                                     if EXPORTED.match(name) and not FOREIGN.match(name)}}
+                     "environment": {name: value for name, value in sorted(os.environ.items()) if EXPORTED.match(name)
+                                     and not FOREIGN.match(name) and not SECRET.search(name)}}
         self._try(lambda: self._replace(STATUS, {"workers": []}))
         self._try(lambda: self._replace(JOB, described))
         if self._good and (folder := registry(make=True)):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 from hetu.launch import jobs, run_folder
 from processes import wait_until
@@ -202,6 +203,14 @@ class Folders(JobCase):
 
 
 class Time(unittest.TestCase):
+    def test_no_secret_is_written(self):
+        names = {"HETU_JOB_SECRET": "word-1", "HETU_COORDINATOR": "word-2", "HETU_THREADS": "3"}
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(os.environ, names):
+            run_folder.RunFolder(folder, lambda text: None).begin("0123456789ab", ["true"], [])
+            text = pathlib.Path(folder, "job.json").read_text()
+        self.assertNotIn("word-", text)
+        self.assertEqual(json.loads(text)["environment"]["HETU_THREADS"], "3")
+
     def test_a_failure_of_heturun_is_an_end(self):
         said = []
         with tempfile.TemporaryDirectory() as folder:

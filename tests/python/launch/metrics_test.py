@@ -3,15 +3,20 @@ import json
 import os
 import pathlib
 import re
+import selectors
 import shutil
 import signal
 import socket
 import subprocess
+import threading
+import time
 import unittest
 import urllib.error
 import urllib.request
 
-from hetu.launch.metrics import MOST, AddressError, address_of
+from hetu.launch.metrics import MOST, AddressError, Metrics, address_of
+from hetu.launch.part import Worker
+from hetu.launch.slow import Slow
 from jobs_test import JobCase
 from processes import wait_until
 
@@ -83,6 +88,32 @@ class Answers(JobCase):
             return "hetu_step 3" in self.get()
         except OSError:
             return False
+
+    def test_a_slow_reader_gets_all_of_a_long_answer(self):
+        """The answer about 60,000 workers is longer than the buffers of a connection."""
+        workers = [Worker(i, "elsewhere") for i in range(60000)]
+        with selectors.DefaultSelector() as selector:
+            metrics = Metrics(selector, ("127.0.0.1", self.port), "job", lambda: (workers, Slow(0), {}, None))
+            parts = []
+
+            def read():
+                with socket.socket() as one:
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                    one.settimeout(MANY_S)
+                    one.connect(("127.0.0.1", self.port))
+                    one.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+                    time.sleep(0.5)
+                    while data := one.recv(1 << 16):
+                        parts.append(data)
+            reader = threading.Thread(target=read)
+            reader.start()
+            while reader.is_alive():
+                for key, _ in selector.select(timeout=0.1):
+                    key.data()
+            metrics.close()
+        head, _, body = b"".join(parts).partition(b"\r\n\r\n")
+        self.assertIn(f"Content-Length: {len(body)}".encode(), head)
+        self.assertEqual(body.count(b"hetu_worker_up{"), len(workers))
 
     def test_wrong_addresses(self):
         with socket.create_server(("127.0.0.1", self.port)):
