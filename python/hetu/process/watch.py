@@ -27,6 +27,7 @@ from typing import Any
 from hetu import _hetu, progress
 
 EVERY_S = 1.0
+JOIN_S = 2.0  # for the thread to end; it may be sending a report
 LAPS = 100  # last steps whose times are remembered
 
 
@@ -48,6 +49,7 @@ class Watch:
         self.laps: collections.deque[float] = collections.deque(maxlen=LAPS)
         self.lap_began = 0.0
         self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.run, name="hetu-watch", daemon=True)
 
     def report(self) -> dict[str, Any]:
         """Returns the record for heturun."""
@@ -109,7 +111,7 @@ def begin(links: Any) -> None:
     global _watch
     if _watch is None and os.environ.get("HETU_PROGRESS_FD"):
         _watch = Watch(links.position, _hetu.work_s)
-        threading.Thread(target=_watch.run, name="hetu-watch", daemon=True).start()
+        _watch.thread.start()
 
 
 def end() -> None:
@@ -117,6 +119,7 @@ def end() -> None:
     global _watch
     if _watch is not None:
         _watch.ended.set()
+        _watch.thread.join(JOIN_S)  # it holds the links, which must be gone before MPI is finalized
         _watch = None
 
 
