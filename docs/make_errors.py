@@ -199,7 +199,7 @@ def output_of(example: Example, status: int, folder: Path) -> str:
         port = str(free.getsockname()[1])
     command = example.command.replace("python/train_bert.py", str(ROOT / "python" / "train_bert.py")).replace(PORT, port)
     done = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, timeout=LIMIT_S,
-                          env={**os.environ, "HETU_DEVICE": "cpu", "HETU_TIMEOUT": "60"})
+                          env={**os.environ, "HETU_DEVICE": "cpu", "HETU_TIMEOUT": "60", "HETU_RUNS": "none"})
     if done.returncode != status:
         raise SystemExit(f"{example.command}: expected status {status}, got {done.returncode}\n{done.stderr}")
     lines = re.sub(r"^Cluster: \{\n.*?^\}\n", "", done.stderr, flags=re.M | re.S).replace(port, PORT).splitlines()

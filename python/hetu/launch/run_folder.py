@@ -175,19 +175,17 @@ class RunFolder:
         self._append("heturun.log", _now() + text.encode(errors="backslashreplace") + b"\n")
 
     def progress(self, record, eta_s, text):
-        """Notes a record of progress, and appends its text to the log from time to time."""
+        """Notes a record of progress for the next call of status()."""
         self._record = {name: record.get(name) for name in ("step", "total", "loss", "samples_per_s")} | {"eta_s": eta_s}
         self._shown = text
-        now = self._clock()
-        if now - self._progress_at >= PROGRESS_EVERY_S:
-            self._progress_at, self._shown = now, ""
-            self.line(text)
 
     def status(self, workers, pace, more=None):
-        """Writes the state of the job, at most once a second. `workers`: the Workers of the job, and `pace` their Slow;
-        `more`: further fields, which are written at once."""
+        """Writes the state of the job, at most once a second, and from time to time the progress to the log. The state is
+        written first: whoever reads of a step in the log finds it in the state too. `workers`: the Workers of the job, and
+        `pace` their Slow; `more`: further fields, which are written at once."""
         now = self._clock()
-        if more is None and now - self._status_at < STATUS_EVERY_S:
+        logs = bool(self._shown) and now - self._progress_at >= PROGRESS_EVERY_S
+        if more is None and not logs and now - self._status_at < STATUS_EVERY_S:
             return
         self._status_at = now
         states = [{"worker": w.number, "host": w.host, "pid": w.pid, "state": state_of(w, pace), "compute_s": pace.mean(w),
@@ -195,13 +193,19 @@ class RunFolder:
         training = next((w.training for w in workers if w.training), "")
         self._try(lambda: self._replace(STATUS, {**self._record, "training": training, "written": time.time(),
                                                  "workers": states, **(more or {})}))
+        if logs:
+            self._progress_at = now
+            self._log_progress()
+
+    def _log_progress(self):
+        if self._shown:
+            self.line(self._shown)
+            self._shown = ""
 
     def end(self, workers, pace, code):
         """Writes the end of the job, or of a round."""
         self._ended = True
-        if self._shown:
-            self.line(self._shown)
-            self._shown = ""
+        self._log_progress()
         now = datetime.datetime.now().astimezone()
         self.status(workers, pace, {"ended": now.isoformat(timespec="seconds"), "status": code})
         for file in self._files.values():

@@ -11,7 +11,7 @@ import tempfile
 import unittest
 import unittest.mock
 
-from hetu.launch import jobs, run_folder
+from hetu.launch import jobs, run_folder, slow
 from processes import wait_until
 
 HETURUN = [sys.executable, str(pathlib.Path(__file__).resolve().parents[3] / "python" / "heturun")]
@@ -210,6 +210,25 @@ class Time(unittest.TestCase):
             text = pathlib.Path(folder, "job.json").read_text()
         self.assertNotIn("word-", text)
         self.assertEqual(json.loads(text)["environment"]["HETU_THREADS"], "3")
+
+    def test_a_step_of_the_log_is_in_the_state(self):
+        """A script waits for the first progress in heturun.log, and then asks heturun ps for the step."""
+        class Watched(run_folder.RunFolder):
+            steps = []
+
+            def line(self, text):
+                self.steps.append((text, run_folder.read(os.path.join(self.path, "status.json"))["step"]))
+
+        now = 100.0
+        with tempfile.TemporaryDirectory() as folder:
+            one = Watched(folder, lambda text: None)
+            one._clock = lambda: now
+            one.status([], slow.Slow(0))
+            for step, later in ((1, 0.1), (2, 0.1), (3, run_folder.PROGRESS_EVERY_S)):
+                now += later
+                one.progress({"step": step}, None, f"step {step}")
+                one.status([], slow.Slow(0))
+            self.assertEqual(one.steps, [("step 1", 1), ("step 3", 3)])
 
     def test_a_failure_of_heturun_is_an_end(self):
         said = []
