@@ -125,7 +125,8 @@ class Search {
   // may hold.
   double hops_to_limit() const {
     const double further = placed_.placements.size() - 1.0;
-    const double most = std::min<double>(limits_[0], sizes_.micro_batches);
+    const double most =
+        std::min<double>({limits_[0].counted, limits_[0].live, 1.0 * sizes_.micro_batches});
     return (most - 1) * placed_.chunks / std::max(1.0, further);
   }
 
@@ -193,7 +194,7 @@ class Search {
   const Schedule placed_;
   const Goal& goal_;
   const Sizes& sizes_;
-  const std::vector<double> limits_;
+  const std::vector<ActivationLimit> limits_;
   const StageTimes times_;
   double least_makespan_ = 0, least_span_ = 0;  // lower bounds for any plan
   int tries_ = 0;

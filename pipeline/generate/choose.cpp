@@ -26,15 +26,16 @@ const Costs& costs_to_choose_by(const Sizes& sizes) {
   return sizes.costs != nullptr ? *sizes.costs : kDefault;
 }
 
-std::vector<double> activation_limits(const Schedule& placed, const Sizes& sizes,
-                                      double otherwise) {
+std::vector<ActivationLimit> activation_limits(const Schedule& placed, const Sizes& sizes,
+                                               double otherwise) {
   const Costs& costs = costs_to_choose_by(sizes);
   check_costs(costs, placed, placed.lowering.pipelines);
   require(sizes.memory_limit == 0 || sizes.memory_limit >= 1,
           "memory limit must be at least 1 micro-batch, got {}", sizes.memory_limit);
-  std::vector<double> limits;
+  std::vector<ActivationLimit> limits;
   for (int w = 0; w < placed.stages; ++w) {
-    double limit = sizes.memory_limit > 0 ? sizes.memory_limit : otherwise;
+    ActivationLimit limit;
+    limit.counted = sizes.memory_limit > 0 ? sizes.memory_limit : otherwise;
     double weights = 0, one = 0, largest = 0;  // `one`: one micro-batch on all stages of the worker
     for (const Placement& p : placed.placements) {
       if (p.workers[0] != w) continue;
@@ -52,7 +53,7 @@ std::vector<double> activation_limits(const Schedule& placed, const Sizes& sizes
       // The number of micro-batches that fit in addition to the weights, by the largest of the
       // worker's stages.
       const double fit = (bytes - weights) / (largest * placed.chunks);
-      if (largest > 0) limit = std::min(limit, std::max(1.0, fit));
+      if (largest > 0) limit.live = std::max(1.0, fit);
     }
     limits.push_back(limit);
   }

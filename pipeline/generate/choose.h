@@ -13,14 +13,22 @@ namespace hetu {
 /// Returns the given costs, or the default costs if the sizes have none.
 const Costs& costs_to_choose_by(const Sizes& sizes);
 
-/// Returns the most activations that each worker of the placements may hold, in micro-batches. The
-/// limits are those given in micro-batches and in bytes, and those of the costs. `otherwise`
-/// applies if there is no limit. The bytes of a micro-batch are those of all stages of the worker,
-/// each counted at the largest activation of these stages. Throws InvalidArgument with the least
-/// possible limit if not even one micro-batch fits.
-std::vector<double> activation_limits(const Schedule& placed, const Sizes& sizes, double otherwise);
-
 inline constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+
+/// The most activations that a worker may hold, in micro-batches.
+struct ActivationLimit {
+  double counted = kNoLimit;  ///< by the count of VerifyReport::peak_activations
+  /// From F to the end of the backward: the bytes of a micro-batch are kept until its W has run.
+  double live = kNoLimit;
+};
+
+/// Returns the limit of each worker of the placements. `counted` is the limit that is given in
+/// micro-batches, or `otherwise`. `live` follows from the limits in bytes, and from those of the
+/// costs. The bytes of a micro-batch are those of all stages of the worker, each counted at the
+/// largest activation of these stages. Throws InvalidArgument with the least possible limit if not
+/// even one micro-batch fits.
+std::vector<ActivationLimit> activation_limits(const Schedule& placed, const Sizes& sizes,
+                                               double otherwise);
 
 /// A plan and its predicted times.
 struct Candidate {

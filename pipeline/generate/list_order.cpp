@@ -25,8 +25,8 @@ struct Next {
 
 class Scheduler {
  public:
-  Scheduler(const Schedule& placed, const StageTimes& times, const std::vector<double>& limits,
-            int micros, const ListRules& rules)
+  Scheduler(const Schedule& placed, const StageTimes& times,
+            const std::vector<ActivationLimit>& limits, int micros, const ListRules& rules)
       : times_(times),
         rules_(rules),
         micros_(micros),
@@ -41,8 +41,10 @@ class Scheduler {
     }
     for (std::size_t w = 0; w < workers_.size(); ++w) {
       Worker& worker = workers_[w];
-      const double halves = 2 * limits[w] * placed.chunks + kTiny;
+      const double halves = 2 * limits[w].counted * placed.chunks + kTiny;
+      const double live = limits[w].live * placed.chunks + kTiny;
       worker.limit = static_cast<int>(std::min(halves, 4.0 * micros * placed.chunks));
+      worker.most_live = static_cast<int>(std::min(live, 2.0 * micros * placed.chunks));
       worker.row.reserve(3 * static_cast<std::size_t>(micros) * worker.stages.size());
     }
   }
@@ -79,8 +81,9 @@ class Scheduler {
     int inputs() const { return static_cast<int>(input_end.size()); }
   };
   struct Worker {
-    std::vector<int> stages;  // in ascending order
-    int limit = 0, held = 0;  // in halves of a chunk's activations
+    std::vector<int> stages;      // in ascending order
+    int limit = 0, held = 0;      // in halves of a chunk's activations
+    int most_live = 0, live = 0;  // micro-batches of chunks between F and W
     double begin = -1, free = 0;
     std::vector<Instr> row;
   };
@@ -106,7 +109,7 @@ class Scheduler {
   bool may_forward(const Worker& worker, std::size_t chunk) const {
     const int to_come = static_cast<int>(worker.stages.size() - chunk);  // including this chunk
     const int s = worker.stages[chunk];
-    return worker.held + 2 * to_come <= worker.limit &&
+    return worker.held + 2 * to_come <= worker.limit && worker.live + to_come <= worker.most_live &&
            stages_[s].forwards() - stages_[s].inputs() < rules_.depth[s];
   }
 
@@ -142,6 +145,7 @@ class Scheduler {
         worker.row.push_back(forward_of(next.stage, stage.forwards()));
         stage.forward_end.push_back(worker.free);
         worker.held += 2;
+        ++worker.live;
         return;
       case Kind::InputGrad:
         worker.free = next.start + times_.input_grad[next.stage];
@@ -153,6 +157,7 @@ class Scheduler {
         worker.free = next.start + times_.weight_grad[next.stage];
         worker.row.push_back(weight_grad_of(next.stage, stage.weights++));
         --worker.held;
+        --worker.live;
     }
   }
 
@@ -166,7 +171,8 @@ class Scheduler {
 }  // namespace
 
 ListOrder list_order(const Schedule& placed, const StageTimes& times,
-                     const std::vector<double>& limits, int micros, const ListRules& rules) {
+                     const std::vector<ActivationLimit>& limits, int micros,
+                     const ListRules& rules) {
   return Scheduler(placed, times, limits, micros, rules).run();
 }
 

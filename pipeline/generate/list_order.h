@@ -4,6 +4,7 @@
 #pragma once
 #include <vector>
 
+#include "pipeline/generate/choose.h"
 #include "pipeline/generate/stage_times.h"
 
 namespace hetu {
@@ -25,10 +26,11 @@ struct ListOrder {
 };
 
 /// Orders `micros` micro-batches on the placements. `limits` holds, per worker, the most
-/// activations in micro-batches, at least 1. The scheduler always finishes. A forward starts only
+/// activations, at least 1. The scheduler always finishes. A forward starts only
 /// if memory remains for all chunks that its micro-batch still has to pass on the worker, so that
 /// the oldest micro-batch can proceed.
 ListOrder list_order(const Schedule& placed, const StageTimes& times,
-                     const std::vector<double>& limits, int micros, const ListRules& rules);
+                     const std::vector<ActivationLimit>& limits, int micros,
+                     const ListRules& rules);
 
 }  // namespace hetu

@@ -28,11 +28,13 @@ struct Choice {
 
 class Greedy {
  public:
-  Greedy(const StageTimes& times, const std::vector<double>& limits, int micros, Choice choice)
+  Greedy(const StageTimes& times, const std::vector<ActivationLimit>& limits, int micros,
+         Choice choice)
       : times_(times), micros_(micros), choice_(choice), stages_(limits.size()) {
     for (std::size_t s = 0; s < limits.size(); ++s) {
-      const double halves = std::min(2 * limits[s] + 1e-9, 4.0 * micros);
+      const double halves = std::min(2 * limits[s].counted + 1e-9, 4.0 * micros);
       stages_[s].limit = static_cast<int>(halves);
+      stages_[s].most_live = static_cast<int>(std::min(limits[s].live + 1e-9, 2.0 * micros));
       stages_[s].forward_end.reserve(micros);
       stages_[s].input_end.reserve(micros);
     }
@@ -48,7 +50,7 @@ class Greedy {
       const int held_back = choice_.hold_back ? stages_held_back() : 0;
       for (int s = held_back; s <= last; ++s) {
         if (stages_[s].forwards() == micros_) continue;
-        while (stages_[s].held() + 2 > stages_[s].limit) {
+        while (!stages_[s].holds_more(1)) {
           if (!weight_grad(s)) return {};
         }
         fill_until(s, forward_arrival(s));
@@ -73,7 +75,8 @@ class Greedy {
 
  private:
   struct Stage {
-    int limit = 0;  // in halves of a micro-batch's activations
+    int limit = 0;      // in halves of a micro-batch's activations
+    int most_live = 0;  // micro-batches between F and W
     int weights = 0;
     double end = 0, bubble = 0;
     std::vector<double> forward_end, input_end;
@@ -82,6 +85,11 @@ class Greedy {
     int forwards() const { return static_cast<int>(forward_end.size()); }
     int inputs() const { return static_cast<int>(input_end.size()); }
     int held() const { return 2 * forwards() - inputs() - weights; }
+    // Returns the number of W's that must run before `more` further forwards.
+    int excess(int more) const {
+      return std::max({0, held() + 2 * more - limit, forwards() - weights + more - most_live});
+    }
+    bool holds_more(int forwards) const { return excess(forwards) == 0; }
   };
 
   double forward_arrival(int s) const {
@@ -135,7 +143,7 @@ class Greedy {
       const auto fits = [&] {
         return choice_.wait_for_first ? end + times_.forward[s] <= arrival : end < arrival;
       };
-      while (1 + more[s] < micros_ && stage.held() + 2 * (more[s] + 1) <= stage.limit && fits()) {
+      while (1 + more[s] < micros_ && stage.holds_more(more[s] + 1) && fits()) {
         ++more[s];
         end += times_.forward[s];
       }
@@ -164,8 +172,7 @@ class Greedy {
     if (stage.forwards() < next.forwards() + 2) return false;
     const double input =
         next.end + times_.forward[s + 1] + times_.input_grad[s + 1] + times_.backward_hop[s];
-    const int room =
-        std::min(std::max(0, stage.held() + 2 - stage.limit), stage.inputs() - stage.weights);
+    const int room = std::min(stage.excess(1), stage.inputs() - stage.weights);
     const double end = stage.end + times_.forward[s] + room * times_.weight_grad[s];
     return stage.end >= input ||
            (end > input && input - stage.end <= worst_bubble() - stage.bubble);
@@ -196,7 +203,7 @@ class Greedy {
 Schedule greedy(const char* method, const Sizes& sizes, int multiple) {
   const Schedule placed = one_stage_per_worker(method, sizes);
   const double usual = multiple * sizes.stages;
-  const std::vector<double> limits = activation_limits(placed, sizes, usual);
+  const std::vector<ActivationLimit> limits = activation_limits(placed, sizes, usual);
   const StageTimes times = stage_times(placed, sizes);
   std::optional<Candidate> best;
   for (const bool wait : {false, true}) {

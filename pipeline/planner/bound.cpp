@@ -22,9 +22,8 @@ std::vector<double> sums_of(const std::vector<BlockCost>& blocks, double StageCo
   return sums;
 }
 
-// Returns the change of the micro-batches whose activations a stage keeps: an F keeps one, a B
-// frees it, and an I and a W free half of it each, as in the simulator. If the stage recomputes, R
-// keeps them instead of F.
+// Returns the change of the micro-batches whose activations a stage keeps: an F keeps one, and a B
+// or a W frees it, as in the simulator. If the stage recomputes, R keeps them instead of F.
 double freed_or_kept(Kind kind, bool half_micros, bool again) {
   const double backward = half_micros ? 0.5 : 1;
   switch (kind) {
@@ -33,10 +32,8 @@ double freed_or_kept(Kind kind, bool half_micros, bool again) {
     case Kind::Recompute:
       return backward;
     case Kind::Backward:
-      return -backward;
-    case Kind::InputGrad:
     case Kind::WeightGrad:
-      return -backward / 2;
+      return -backward;
     default:
       return 0;
   }

@@ -9,8 +9,9 @@ namespace hetu {
 namespace {
 
 // Returns the change, by a compute instruction, of the bytes that a micro-batch keeps on its stage
-// from its F to the end of its backward. If the stage is recomputed, F keeps only the input and R
-// adds the remaining bytes.
+// from its F to the end of its backward. An I frees nothing: a compiled stage keeps what F saved
+// until the W has run. If the stage is recomputed, F keeps only the input and R adds the remaining
+// bytes.
 double kept_bytes(const Schedule& s, const Costs& costs, const Instr& i, bool recomputed,
                   int pipeline) {
   const double half = s.half_micros ? 0.5 : 1;
@@ -25,10 +26,8 @@ double kept_bytes(const Schedule& s, const Costs& costs, const Instr& i, bool re
     case Kind::Recompute:
       return (all - input) * half;
     case Kind::Backward:
-      return -all * half;
-    case Kind::InputGrad:
     case Kind::WeightGrad:
-      return -all * half / 2;
+      return -all * half;
     default:
       return 0;
   }

@@ -224,6 +224,23 @@ TEST(Simulate, BytesCountActivationsAndWeights) {
   for (int w = 0; w < 4; ++w) EXPECT_DOUBLE_EQ(r.workers[w].peak_bytes, 1000 + 10 * (4 - w));
 }
 
+// A stage keeps what F saved until W has run. The count in micro-batches frees a half at I.
+TEST(Simulate, BytesAreKeptUntilTheWeightGradient) {
+  Costs c = unit_costs(1, 1, 1);
+  c.stages[0].activation_bytes = 10;
+  const Simulation r = simulate(generate("zb-h2", {.stages = 3, .micro_batches = 8}), c);
+  for (int w = 0; w < 3; ++w) {
+    int live = 0, most = 0;
+    for (const Instr& i : unroll(generate("zb-h2", {.stages = 3, .micro_batches = 8}).workers[w])) {
+      live += i.kind == Kind::Forward ? 1 : i.kind == Kind::WeightGrad ? -1 : 0;
+      most = std::max(most, live);
+    }
+    EXPECT_DOUBLE_EQ(r.workers[w].peak_bytes, 10 * most) << w;
+    EXPECT_LE(r.workers[w].peak_activations, most) << w;
+  }
+  EXPECT_LT(r.workers[2].peak_activations * 10, r.workers[2].peak_bytes);
+}
+
 TEST(Simulate, RefusesCostsThatDoNotFit) {
   const Schedule s = generate("1f1b", {.stages = 4, .micro_batches = 4});
   const auto with = [&](auto change, SimulateOptions o = {}) {
