@@ -9,7 +9,9 @@
 
 #include "base/error.h"
 #include "base/mix.h"
+#include "base/quantity.h"
 #include "base/text_file.h"
+#include "base/words.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/plan_rows.h"
 #include "pipeline/ir/reduction.h"
@@ -156,14 +158,46 @@ int apparent_replicas(const Census& census) {
   return found == all ? static_cast<int>(of.size() / model) : 1;
 }
 
+// Returns where a stage id first occurs: its worker, and the cell of its row.
+std::string first_use(const Schedule& s, int stage) {
+  for (std::size_t w = 0; w < s.workers.size(); ++w) {
+    int cell = 1;
+    for (const Instr& i : s.workers[w].prologue) {
+      if (i.stage == stage) return fmt::format("worker {} at cell {}: {}", w, cell, to_string(i));
+      cell += i.with_next ? 0 : 1;
+    }
+  }
+  return "";
+}
+
+// Refuses stage ids that are typing errors: with them the stages can't be divided evenly over the
+// workers, and they have at most half as many forwards as any other stage. Otherwise the proof
+// would ask for the rest of a stage that nobody meant.
+void refuse_stray_stages(const Schedule& s, const Census& census) {
+  const int workers = static_cast<int>(s.workers.size());
+  const int count = static_cast<int>(census.worker_of.size()), meant = count / workers * workers;
+  if (meant == count || meant == 0) return;
+  std::vector<std::int64_t> forwards(count, 0);
+  for (const auto& [stage, micros] : census.forwards_of) forwards[stage] = micros.count;
+  const std::int64_t least = *std::min_element(forwards.begin(), forwards.begin() + meant);
+  const std::int64_t most = *std::max_element(forwards.begin() + meant, forwards.end());
+  const std::string where = first_use(s, meant);
+  if (2 * most > least || where.empty()) return;
+  fail(Code::Plan, "plan has a stage {}, but there are stages 0 to {} ({}):\n  {}", meant,
+       meant - 1, quantity(workers, "worker"), where);
+}
+
 void place(Schedule& s, const Census& census, int replicas, const std::string& origin) {
   if (static_cast<std::int64_t>(census.worker_of.size()) != census.highest_stage + 1) {
     int missing = 0;
     while (census.worker_of.count(missing)) ++missing;
-    wrong(origin, fmt::format("stage {} is missing, but stage {} is present; stage ids must run "
-                              "from 0 without gaps",
-                              missing, census.highest_stage));
+    const std::string where = first_use(s, static_cast<int>(census.highest_stage));
+    wrong(origin,
+          fmt::format("stage {} is missing, but stage {} is present{}; stage ids must run "
+                      "from 0 without gaps",
+                      missing, census.highest_stage, where.empty() ? "" : " (" + where + ")"));
   }
+  refuse_stray_stages(s, census);
   const int count = static_cast<int>(census.worker_of.size());
   const bool repeats = std::any_of(s.workers.begin(), s.workers.end(),
                                    [](const Program& p) { return p.repeat > 0; });
@@ -276,10 +310,11 @@ void complete_plan(Schedule& s, const PlanFacts& facts, const std::string& origi
     s.micro_batches = static_cast<int>(total / s.steps);
   }
   if (static_cast<std::int64_t>(s.micro_batches) * s.steps < total)
-    wrong(origin, fmt::format("micro-batch id {} is too large ({} of worker {}): there are {} "
-                              "micro-batches x {} step(s), and ids start at 0",
-                              census.highest_micro, to_string(census.highest),
-                              census.highest_worker, s.micro_batches, s.steps));
+    wrong(origin,
+          fmt::format("micro-batch id {} is too large ({} of worker {}): there are {} "
+                      "x {}, and ids start at 0",
+                      census.highest_micro, to_string(census.highest), census.highest_worker,
+                      quantity(s.micro_batches, "micro-batch"), quantity(s.steps, "step")));
   if (s.lowering == Lowering{}) infer_lowering(s, census, facts);
 }
 
@@ -297,6 +332,18 @@ void set_pairs(Schedule& s, const std::string& semantics, const std::string& ori
       for (Instr& i : *part) i.with_next = false;
   }
 }
+
+namespace {
+
+// Refuses cells that are separated by semicolons, which a pair alone contains.
+void check_separator(std::string_view cell) {
+  cell = trimmed(cell);
+  require(cell.empty() || cell.front() == '(' || cell.find(';') == std::string_view::npos,
+          "cells are separated by commas, not by semicolons; got '{}'",
+          one_line(shortened(std::string(cell))));
+}
+
+}  // namespace
 
 Schedule parse_plan_csv(const std::string& given, const std::string& origin,
                         const PlanFacts& facts) {
@@ -328,6 +375,7 @@ Schedule parse_plan_csv(const std::string& given, const std::string& origin,
     for (int cell = 1;; ++cell) {
       const std::size_t comma = std::min(line.find(','), line.size());
       try {
+        check_separator(line.substr(0, comma));
         parse_cell(line.substr(0, comma), s.workers.back().prologue);
       } catch (const Error& e) {
         wrong(origin, fmt::format("line {}, cell {}: {}", number, cell, e.what()));

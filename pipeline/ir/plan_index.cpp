@@ -70,8 +70,8 @@ PlanIndex::PlanIndex(const Schedule& schedule)
       if (i.stage < 0 ? i.kind != Kind::ReduceScalars
                       : i.stage >= graph_.stages() || graph_.worker(i.stage) != w) {
         const bool known = i.stage >= 0 && i.stage < graph_.stages();
-        fail(Code::Plan, "{} is misplaced:\n  worker {} at step {}: {}{}", to_string(i), w,
-             p - row_begin(w), to_string(i),
+        fail(Code::Plan, "{} is misplaced:\n  worker {} at {}: {}{}", to_string(i), w, cell_text(p),
+             to_string(i),
              known ? fmt::format(", but stage {} is on worker {}", i.stage, graph_.worker(i.stage))
                    : fmt::format(", but the stages are 0…{}", graph_.stages() - 1));
       }
@@ -88,8 +88,18 @@ int PlanIndex::row_of(int position) const {
          1;
 }
 
+int PlanIndex::cell_of(int position) const {
+  int cell = 1;
+  for (int p = row_begin(row_of(position)); p < position; ++p) cell += instrs_[p].with_next ? 0 : 1;
+  return cell;
+}
+
+std::string PlanIndex::cell_text(int position) const {
+  return fmt::format("cell {}{}", cell_of(position), lowered_ ? " with messages" : "");
+}
+
 std::string PlanIndex::describe(int position) const {
-  return fmt::format("worker {} at step {}: {}", worker_of(position), step_of(position),
+  return fmt::format("worker {} at {}: {}", worker_of(position), cell_text(position),
                      to_string(instrs_[position]));
 }
 
@@ -137,10 +147,19 @@ std::int64_t PlanIndex::message_cell(const Instr& i) const {
 
 void PlanIndex::enter_at(std::int64_t cell, int position) {
   std::int32_t& known = where_[cell];
-  if (known >= 0)
-    fail(Code::Plan, "{} occurs twice:\n  {}\n  {}", to_string(instrs_[position]), describe(known),
-         describe(position));
+  if (known >= 0) fail_twice(known, position);
   known = position;
+}
+
+// A B is an I and a W in one, so it can double an I or a W that is written beside it.
+void PlanIndex::fail_twice(int first, int second) const {
+  const Instr &a = instrs_[first], &b = instrs_[second];
+  const bool is_within = a.kind != b.kind;
+  const Instr& part = a.kind == Kind::Backward ? b : a;
+  const Instr& whole = a.kind == Kind::Backward ? a : b;
+  fail(Code::Plan, "{} occurs twice{}:\n  {}\n  {}", to_string(part),
+       is_within ? fmt::format(", because {} contains it", to_string(whole)) : "", describe(first),
+       describe(second));
 }
 
 void PlanIndex::enter(int position) {

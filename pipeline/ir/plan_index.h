@@ -35,8 +35,9 @@ class PlanIndex {
     return stage >= 0 ? graph_.worker(stage) : row_of(position);
   }
 
-  /// Returns the index of a position in its worker's row, counted from 0.
-  int step_of(int position) const { return position - row_begin_[worker_of(position)]; }
+  /// Returns the cell of a position in its worker's row, counted from 1 as in a CSV file, where a
+  /// pair that runs as one is one cell.
+  int cell_of(int position) const;
 
   /// Returns the position that makes the result of this producer (InputGrad: its I or B), or -1 if
   /// no instruction makes it.
@@ -51,7 +52,10 @@ class PlanIndex {
   /// table, in ascending order. PARTIAL_REDUCE, PUSH, PULL and CURVATURE are not included.
   const std::vector<int>& step_level() const { return step_level_; }
 
-  /// Returns a description for messages, such as "worker 1 at step 3: 1B0".
+  /// Returns the position's cell for messages: "cell 3", or "cell 5 with messages" in a lowered
+  /// plan, whose rows contain sends and receives.
+  std::string cell_text(int position) const;
+  /// Returns a description for messages, such as "worker 1 at cell 3: 1B0".
   std::string describe(int position) const;
 
  private:
@@ -60,6 +64,7 @@ class PlanIndex {
   void check(int position) const;
   void enter(int position);
   void enter_at(std::int64_t cell, int position);
+  [[noreturn]] void fail_twice(int first, int second) const;
   std::int64_t cell(int slot, int stage, int micro) const;
   std::int64_t message_cell(const Instr& instr) const;
 

@@ -49,16 +49,29 @@ struct Rows {
   std::vector<std::vector<int>> steps;
 };
 
+/// Returns the index of the instruction that a line names, or -1. Cells count from 1, and a pair
+/// that runs as one is one cell.
+int index_of(const DiagnosisLine& line, const std::vector<Instr>& row) {
+  int cell = 1;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const bool is_second = i > 0 && row[i - 1].with_next;
+    if (i > 0 && !is_second) ++cell;
+    const bool is_named =
+        !row[i].with_next || line.text.find(": " + to_string(row[i])) != std::string::npos;
+    if (cell == line.cell && is_named) return static_cast<int>(i);
+  }
+  return -1;
+}
+
 /// Removes a cell so that the plan may run: the last one that the refusal names. Returns false if
 /// it names none.
 bool take_named(Rows& rows, const std::string& refusal) {
   const std::vector<DiagnosisLine> lines = diagnosis_lines(refusal);
   const auto named = std::find_if(lines.rbegin(), lines.rend(), [&](const DiagnosisLine& p) {
-    return p.step >= 0 && p.worker < static_cast<int>(rows.cells.size()) &&
-           p.step < static_cast<int>(rows.cells[p.worker].size());
+    return p.worker < static_cast<int>(rows.cells.size()) && index_of(p, rows.cells[p.worker]) >= 0;
   });
   if (named == lines.rend()) return false;
-  rows.take(named->worker, named->step);
+  rows.take(named->worker, index_of(*named, rows.cells[named->worker]));
   return true;
 }
 
@@ -90,7 +103,7 @@ Mark mark_of(const DiagnosisLine& diagnosed, const std::vector<Instr>& row, bool
   mark.text = diagnosed.text;
   mark.time_us = 0;
   const int length = static_cast<int>(row.size());
-  const int known = diagnosed.step >= 0 ? std::min(diagnosed.step, length) : length;
+  const int named = index_of(diagnosed, row), known = named >= 0 ? named : length;
   for (const TraceEvent& e : events) {
     if (!left_out && known < length && ran(e, diagnosed.worker, row[known])) {
       mark.time_us = e.start_us + e.duration_us / 2;
@@ -119,7 +132,7 @@ std::vector<DiagnosisLine> diagnosis_lines(const std::string& diagnosis) {
     DiagnosisLine diagnosed;
     diagnosed.worker = number_after(line, "worker ", behind);
     if (diagnosed.worker < 0) continue;
-    diagnosed.step = number_after(line, " at step ", unused);
+    diagnosed.cell = number_after(line, " at cell ", unused);
     diagnosed.text = line.substr(std::min(line.size(), behind + 1));
     lines.push_back(std::move(diagnosed));
   }
@@ -138,11 +151,11 @@ RefusedRun run_refused(const Schedule& plan, const std::string& diagnosis, const
   out.set.events = events_of(left, rows, costs, run);
   for (const DiagnosisLine& diagnosed : diagnosis_lines(diagnosis)) {
     if (diagnosed.worker >= static_cast<int>(whole.cells.size())) continue;
+    const std::vector<Instr>& row = whole.cells[diagnosed.worker];
     const auto& kept = rows.steps[diagnosed.worker];
-    const bool left_out =
-        diagnosed.step >= 0 && !std::binary_search(kept.begin(), kept.end(), diagnosed.step);
-    out.marks.push_back(
-        mark_of(diagnosed, whole.cells[diagnosed.worker], left_out, out.set.events));
+    const int named = index_of(diagnosed, row);
+    const bool left_out = named >= 0 && !std::binary_search(kept.begin(), kept.end(), named);
+    out.marks.push_back(mark_of(diagnosed, row, left_out, out.set.events));
   }
   add_inputs(out.set, left);
   return out;

@@ -9,10 +9,10 @@
 
 namespace hetu {
 
-/// A line of a diagnosis: "  worker 1 at step 3: 1B0" or "  worker 1 never runs 1B0".
+/// A line of a diagnosis: "  worker 1 at cell 3: 1B0" or "  worker 1 never runs 1B0".
 struct DiagnosisLine {
   int worker = 0;
-  int step = -1;  ///< index in the worker's row; -1: the line has no index
+  int cell = -1;  ///< in the worker's row, counted from 1; -1: the line names no cell
   std::string text;
 };
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/quantity.h"
 #include "pipeline/ir/reduction.h"
 #include "pipeline/verify/factor_audit.h"
 #include "pipeline/verify/wave_audit.h"
@@ -159,8 +160,8 @@ class Auditor {
     if (!updates_) return;
     const int version = version_of(i.micro, s.updates);
     if (version > s.updates)
-      fail(Code::Plan, "{} uses weight version {}, but only {} update(s) came before it:\n  {}",
-           to_string(i), version, s.updates, index_.describe(position));
+      fail(Code::Plan, "{} uses weight version {}, but only {} came before it:\n  {}", to_string(i),
+           version, quantity(s.updates, "update"), index_.describe(position));
     waves_.forward(position, version);
     version_[cell(i, i.micro)] = version;
     s.versions.add(version);
@@ -270,11 +271,10 @@ class Auditor {
     const int share = micros_per_update(schedule_);
     const StageState& s = stages_[i.stage];
     if (s.backwards == s.updates * share) return;
-    fail(Code::Plan,
-         "{} makes version {} after {} backward(s), but its {} requires one per {} "
-         "micro-batch(es):\n  {}",
-         to_string(i), s.updates, s.backwards,
-         updates_at_servers(schedule_) ? "step" : "version rule", share, index_.describe(position));
+    fail(Code::Plan, "{} makes version {} after {}, but its {} requires one per {}:\n  {}",
+         to_string(i), s.updates, quantity(s.backwards, "backward"),
+         updates_at_servers(schedule_) ? "step" : "version rule", quantity(share, "micro-batch"),
+         index_.describe(position));
   }
 
   // Returns the first part of a stage's gradient that has not been reduced since the gradient last
@@ -333,9 +333,9 @@ class Auditor {
     if (allowed > 0 && alive > allowed)
       fail(Code::Plan,
            "plan keeps {} weight versions alive where {} allowed (set a version rule to allow "
-           "more):\n  {} with {} micro-batch(es) between forward and backward",
+           "more):\n  {} with {} between forward and backward",
            alive, allowed == 1 ? "1 is" : fmt::format("{} are", allowed), index_.describe(position),
-           s.now.live_copies);
+           quantity(s.now.live_copies, "micro-batch"));
   }
 
   void check_updates() {
@@ -349,9 +349,9 @@ class Auditor {
       for (const int at : s.last_reduction)
         if (at > s.last_update) unused(at);
       if (schedule_.most_versions == 1 && s.updates != schedule_.steps)
-        fail(Code::Plan, "stage {} is updated {} times in {} step(s):\n  worker {} at step {}: {}",
-             i, s.updates, schedule_.steps, worker, index_.step_of(s.last_update),
-             to_string(index_.at(s.last_update)));
+        fail(Code::Plan, "stage {} is updated {} in {}:\n  worker {} at {}: {}", i,
+             quantity(s.updates, "time"), quantity(schedule_.steps, "step"), worker,
+             index_.cell_text(s.last_update), to_string(index_.at(s.last_update)));
     }
   }
 

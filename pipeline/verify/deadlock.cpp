@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/quantity.h"
 #include "pipeline/verify/verify.h"
 
 namespace hetu {
@@ -83,8 +84,13 @@ std::vector<int> cycle_through(const Edges& edges, int from, std::size_t most) {
 std::string after_compute(const PlanIndex& index, int worker, int at) {
   if (at >= index.row_end(worker) || is_compute(index.at(at).kind)) return "";
   for (int p = at - 1; p >= index.row_begin(worker); --p)
-    if (is_compute(index.at(p).kind)) return fmt::format(", after {}", to_string(index.at(p)));
-  return ", before its first compute";
+    if (is_compute(index.at(p).kind)) return fmt::format(", after its {}", to_string(index.at(p)));
+  return ", before its first computation";
+}
+
+std::string place_of(const PlanIndex& index, int worker, int at) {
+  return at < index.row_end(worker) ? index.cell_text(at) + after_compute(index, worker, at)
+                                    : std::string("the end of its row");
 }
 
 std::string line_of(const Progress& progress, const Edges& edges, int worker, int next) {
@@ -94,9 +100,22 @@ std::string line_of(const Progress& progress, const Edges& edges, int worker, in
                                  [&](const WaitsFor& e) { return e.to == next; });
   const std::string what =
       at < index.row_end(worker) ? to_string(index.at(at)) : std::string("the end of the row");
-  return fmt::format("\n  worker {} is at step {}: {} waits for {}{}", worker,
-                     at - index.row_begin(worker), what, to_string(index.at(edge->named)),
-                     after_compute(index, worker, at));
+  return fmt::format("\n  worker {} is at {}: {} waits for {}{}", worker,
+                     place_of(index, worker, at), what, to_string(index.at(edge->named)),
+                     next == worker && edge->named > at
+                         ? fmt::format(", which is {}", index.cell_text(edge->named))
+                         : "");
+}
+
+// Names the cause if a worker waits for an instruction that stands later in its own row.
+std::string own_order(const Progress& progress, const Edges& edges, int worker) {
+  const PlanIndex& index = progress.index();
+  const int at = progress.stopped_at(0, worker);
+  const auto edge = std::find_if(edges[worker].begin(), edges[worker].end(),
+                                 [&](const WaitsFor& e) { return e.to == worker; });
+  if (at >= index.row_end(worker) || edge->named <= at) return "";
+  return fmt::format(" {} stands before {} in the row of worker {}:", to_string(index.at(at)),
+                     to_string(index.at(edge->named)), worker);
 }
 
 }  // namespace
@@ -115,7 +134,9 @@ void fail_deadlock(const Progress& progress, int send_slots) {
   std::string message =
       send_slots == kUnboundedSlots
           ? std::string("schedule deadlocks:")
-          : fmt::format("schedule deadlocks with {} send slot(s) per channel:", send_slots);
+          : fmt::format("schedule deadlocks with {} (messages that may wait between two workers):",
+                        quantity(send_slots, "send slot"));
+  if (smallest.size() == 1) message += own_order(progress, edges, smallest[0]);
   for (std::size_t k = 0; k < smallest.size(); ++k)
     message += line_of(progress, edges, smallest[k], smallest[(k + 1) % smallest.size()]);
   throw Error(Code::Plan, message);

@@ -224,7 +224,7 @@ class HtmlPicture(unittest.TestCase):
         (Path(self.folder.name) / "cycle.csv").write_text("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n")
         self.picture("schedule cycle.csv --format html", status=1)
         marks = self.browser.value("document.getElementById('marks').innerText").split("\n")
-        self.assertTrue(any("is at step 1: 0B0 waits for 1B0" in line for line in marks), marks)
+        self.assertTrue(any("is at cell 2: 0B0 waits for 1B0" in line for line in marks), marks)
 
 
 if __name__ == "__main__":

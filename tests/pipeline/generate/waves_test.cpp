@@ -198,13 +198,13 @@ TEST(Waves, WhatIsOutOfPlaceIsRefusedByName) {
   EXPECT_THAT(refusal([](Row& r) { move_to(nth(r, "0PUSH"), nth(r, "0UPDATE", 1)); }),
               AllOf(HasSubstr("0PUSH of wave 0 comes after 1 update(s) of its stage, but the wave "
                               "is complete after 2"),
-                    HasSubstr("\n  worker 0 at step")));
+                    HasSubstr("\n  worker 0 at cell")));
   EXPECT_THAT(refusal([](Row& r) { r.erase(nth(r, "0PUSH")); }),
               HasSubstr("0PULL of wave 0 comes before its push"));
   EXPECT_THAT(
       refusal([](Row& r) { r.erase(nth(r, "0PULL")); }),
       AllOf(HasSubstr("0F3 uses weight version 2, which contains wave 0, but only 0 pull(s)"),
-            HasSubstr("\n  worker 0 at step")));
+            HasSubstr("\n  worker 0 at cell")));
   EXPECT_THAT(refusal([](Row& r) { move_to(nth(r, "0PULL"), nth(r, "0F3") + 1); }),
               HasSubstr("0F3 uses weight version 2"));
   EXPECT_THAT(refusal([](Row& r) { move_to(nth(r, "0PULL"), nth(r, "0PUSH")); }),
@@ -215,7 +215,7 @@ TEST(Waves, WhatIsOutOfPlaceIsRefusedByName) {
   EXPECT_THAT(refusal([](Row& r) { r.insert(nth(r, "0PULL"), parse_instr("0PULL")); }),
               HasSubstr("0PULL of wave 1 comes before its push"));
   EXPECT_THAT(refusal([](Row& r) { r.pop_back(); }),
-              AllOf(HasSubstr("wave 2 of stage 0 is never pulled"), HasSubstr("worker 0 at step")));
+              AllOf(HasSubstr("wave 2 of stage 0 is never pulled"), HasSubstr("worker 0 at cell")));
   EXPECT_THAT(refusal([](Row& r) { r.erase(r.end() - 2, r.end()); }),
               HasSubstr("stage 0 pushes 2 of 3 wave(s):\n  worker 0 ends without 0PUSH"));
   EXPECT_THAT(refusal([](Row& r) {
@@ -235,7 +235,7 @@ TEST(Waves, AnUpdateWaitsForThePushOfTheWaveBefore) {
   s.workers[0] = {row, {}, 0, 0, {}};
   EXPECT_THAT([&] { verify(s); },
               ThrowsMessage<Error>(HasSubstr("0UPDATE comes before wave 0 of its stage is pushed, "
-                                             "which has 4 update(s):\n  worker 0 at step")));
+                                             "which has 4 update(s):\n  worker 0 at cell")));
 }
 
 TEST(Waves, OnlyServersHavePushesAndPulls) {
@@ -244,7 +244,7 @@ TEST(Waves, OnlyServersHavePushesAndPulls) {
   EXPECT_THAT([&] { verify(s); },
               ThrowsMessage<Error>(
                   HasSubstr("0PUSH needs pipelines that share weights through servers, and those "
-                            "of this plan don't:\n  worker 0 at step")));
+                            "of this plan don't:\n  worker 0 at cell")));
   Schedule none = lower(waves(2, 2, 3));
   none.lowering.sharing = ParameterServers{};
   EXPECT_THAT([&] { verify(none); }, ThrowsMessage<Error>(HasSubstr("but only 0 pull(s)")));

@@ -173,7 +173,7 @@ TEST(PlanFile, StatedSizesFindWhatIsCutOff) {
             "f: the plan has 3 rows, but 4 workers were given; it needs one row per worker");
   EXPECT_EQ(failure(whole, {.micro_batches = 3}),
             "f: micro-batch id 3 is too large (0F3 of worker 0): there are 3 micro-batches x 1 "
-            "step(s), and ids start at 0");
+            "step, and ids start at 0");
   EXPECT_THROW(verify(parse_plan(whole, "f", {.micro_batches = 5})), Error);
 }
 

@@ -73,7 +73,7 @@ TEST(TorchPlans, AreReadProvedAndPredicted) {
       EXPECT_EQ(refusal(s),
                 "plan is incomplete: 3F0 is missing:\n"
                 "  worker 3 never runs 3F0\n"
-                "  worker 3 at step 10: 3F6 is the only instruction of micro-batch 6");
+                "  worker 3 at cell 11: 3F6 is the only instruction of micro-batch 6");
       continue;
     }
     EXPECT_EQ(refusal(s), "");
@@ -260,10 +260,12 @@ TEST(TorchPlans, WhatItsLoaderAcceptsAndCannotRunIsRefused) {
   };
   EXPECT_EQ(bad("cyclic.csv"),
             "schedule deadlocks:\n"
-            "  worker 0 is at step 1: 0B0 waits for 1B0\n"
-            "  worker 1 is at step 1: 1F1 waits for 0F1");
+            "  worker 0 is at cell 2: 0B0 waits for 1B0\n"
+            "  worker 1 is at cell 2: 1F1 waits for 0F1");
   EXPECT_EQ(bad("use_before_receive_lowered.csv"),
-            "schedule deadlocks:\n  worker 1 is at step 0: 1F0 waits for 1RECV_F0");
+            "schedule deadlocks: 1F0 stands before 1RECV_F0 in the row of worker 1:\n"
+            "  worker 1 is at cell 1 with messages: 1F0 waits for 1RECV_F0, which is cell 2 with "
+            "messages");
 }
 
 }  // namespace

@@ -243,11 +243,11 @@ TEST(Refused, StopsWhereTheRowsStand) {
   std::swap(rows[1][0], rows[1][2]);  // 1F1 1B0 1F0 1B1
   plan = with_rows(plan, rows);
   const std::string diagnosis =
-      "schedule deadlocks:\n  worker 0 is at step 1: 0B0 waits for 1B0\n"
-      "  worker 1 is at step 0: 1F1 waits for 0F1";
+      "schedule deadlocks:\n  worker 0 is at cell 2: 0B0 waits for 1B0\n"
+      "  worker 1 is at cell 1: 1F1 waits for 0F1";
   const RefusedRun run = run_refused(plan, diagnosis, Costs{}, {});
   ASSERT_EQ(run.marks.size(), 2U);
-  EXPECT_EQ(run.marks[0].text, "is at step 1: 0B0 waits for 1B0");
+  EXPECT_EQ(run.marks[0].text, "is at cell 2: 0B0 waits for 1B0");
   std::vector<std::string> cells;
   for (const TraceEvent& e : run.set.events)
     cells.push_back(fmt::format("{}:{}", cell_of(e, true), e.duration_us > 0 ? "ran" : "stands"));

@@ -90,9 +90,9 @@ INSTANTIATE_TEST_SUITE_P(Grid, PlainMethod,
 TEST(Verify, FindsTheDeadlockOfUnbufferedSends) {
   const Schedule s = lower(generate("1f1b", {.stages = 2, .micro_batches = 4}));
   EXPECT_EQ(failure(s, {.send_slots = 0}),
-            "schedule deadlocks with 0 send slot(s) per channel:\n"
-            "  worker 0 is at step 3: 0SEND_F1 waits for 1RECV_F1, after 0F1\n"
-            "  worker 1 is at step 3: 1SEND_B0 waits for 0RECV_B0, after 1B0");
+            "schedule deadlocks with 0 send slots (messages that may wait between two workers):\n"
+            "  worker 0 is at cell 4 with messages, after its 0F1: 0SEND_F1 waits for 1RECV_F1\n"
+            "  worker 1 is at cell 4 with messages, after its 1B0: 1SEND_B0 waits for 0RECV_B0");
   EXPECT_EQ(failure(s, {.send_slots = 1}), "");
 }
 
@@ -115,8 +115,8 @@ TEST(Verify, SmallestCycleOfAThreeWorkerRing) {
       2);
   EXPECT_EQ(failure(s),
             "schedule deadlocks:\n"
-            "  worker 0 is at step 1: 0B0 waits for 1B0\n"
-            "  worker 1 is at step 1: 1F1 waits for 0F1");
+            "  worker 0 is at cell 2: 0B0 waits for 1B0\n"
+            "  worker 1 is at cell 2: 1F1 waits for 0F1");
 }
 
 TEST(Verify, NamesWhatIsWrongWithTheContents) {
@@ -133,16 +133,18 @@ TEST(Verify, NamesWhatIsWrongWithTheContents) {
       {{{"0F0", "0B0"}, {"1B0", "1R0"}}, 1, "plan is incomplete: 1F0 is missing"},
       {{{"0F0", "0B0", "0F0"}, {"1F0", "1B0"}},
        1,
-       "0F0 occurs twice:\n  worker 0 at step 0: 0F0\n  worker 0 at step 2: 0F0"},
-      {{{"0F0", "0B0", "0W0"}, {"1F0", "1B0"}}, 1, "0W0 occurs twice"},
+       "0F0 occurs twice:\n  worker 0 at cell 1: 0F0\n  worker 0 at cell 3: 0F0"},
+      {{{"0F0", "0B0", "0W0"}, {"1F0", "1B0"}}, 1, "0W0 occurs twice, because 0B0 contains it:"},
+      {{{"0F0", "0I0", "0B0"}, {"1F0", "1B0"}}, 1, "0I0 occurs twice, because 0B0 contains it:"},
       {{{"0F0", "0B0", "1F0"}, {"1B0"}},
        1,
-       "1F0 is misplaced:\n  worker 0 at step 2: 1F0, but stage 1 is on worker 1"},
+       "1F0 is misplaced:\n  worker 0 at cell 3: 1F0, but stage 1 is on worker 1"},
       {{{"0F0", "0B0"}, {"1F0", "1B0", "7F0"}}, 1, "7F0 is misplaced"},
       {{{"0F0", "0B0", "0F5"}, {"1F0", "1B0"}}, 1, "0F5 has an unknown micro-batch"},
       {{{"0B0", "0F0"}, {"1F0", "1B0"}},
        1,
-       "schedule deadlocks:\n  worker 0 is at step 0: 0B0 waits for 0F0"},
+       "schedule deadlocks: 0B0 stands before 0F0 in the row of worker 0:\n"
+       "  worker 0 is at cell 1: 0B0 waits for 0F0, which is cell 2"},
       {{{"0F0", "0B0", "0R0"}, {"1F0", "1B0"}}, 1, "0B0 waits for 0R0"},
       {{{"0F0", "0W0", "0I0"}, {"1F0", "1B0"}}, 1, "0W0 waits for 0I0"},
       {{{"0F0", "0B0"}, {"1F0", "1B0"}},
@@ -169,7 +171,7 @@ TEST(Verify, NamesWhatIsWrongWithTheContents) {
       {{{"0F0", "0B0", "0UPDATE", "0F1", "0B1", "0UPDATE"},
         {"1F0", "1B0", "1F1", "1B1", "1UPDATE"}},
        2,
-       "stage 0 is updated 2 times in 1 step(s)"},
+       "stage 0 is updated 2 times in 1 step:"},
   };
   for (const auto& [rows, micros, message] : cases)
     EXPECT_THAT(failure(plan(rows, micros)), HasSubstr(message));
@@ -190,9 +192,9 @@ TEST(Verify, NamesWhatAWrongIdLeavesOut) {
           s.micro_batches = i.micro + 1;
           EXPECT_EQ(failure(s),
                     fmt::format("plan is incomplete: {0} is missing:\n  worker {1} never runs "
-                                "{0}\n  worker {1} at step {2}: {3} is the only instruction of "
+                                "{0}\n  worker {1} at cell {2}: {3} is the only instruction of "
                                 "micro-batch {4}",
-                                lost, w, k, to_string(i), i.micro))
+                                lost, w, k + 1, to_string(i), i.micro))
               << method;
         }
       }
@@ -221,7 +223,7 @@ TEST(Verify, ReductionsMustBeWholeAndInOneOrder) {
   const auto a = std::find(row.begin(), row.end(), parse_instr("0REDUCE_GRAD"));
   const auto b = std::find(row.begin(), row.end(), parse_instr("3REDUCE_GRAD"));
   std::iter_swap(a, b);
-  EXPECT_THAT(failure(swapped), HasSubstr("schedule deadlocks:\n  worker 0 is at step"));
+  EXPECT_THAT(failure(swapped), HasSubstr("schedule deadlocks:\n  worker 0 is at cell"));
   EXPECT_THAT(failure(swapped), HasSubstr("waits for"));
   // A reduction before the last gradient.
   Schedule early = lower(s, {.sync = SyncPlace::End});
