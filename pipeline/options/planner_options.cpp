@@ -59,6 +59,12 @@ Fields fields(PlannerOptions& o) {
         .doc = "try only these numbers of pipelines",
         .range = {1, kMostWorkers},
         .otherwise = "all"},
+       {.name = "chunks",
+        .value = &o.request.chunks,
+        .argument = "LIST",
+        .doc = "try only these numbers of stages per worker, for methods that take chunks",
+        .range = {1, 1 << 12},
+        .otherwise = "2, 3 and 4"},
        {.name = "no_recompute",
         .value = &o.no_recompute,
         .doc = "leave out plans that recompute activations"},
@@ -85,6 +91,10 @@ Fields fields(PlannerOptions& o) {
         .doc = "most instructions to simulate, in millions; a larger budget can find a better plan "
                "and a smaller gap",
         .range = {0.001, 1e9}},
+       {.name = "each",
+        .value = &o.each,
+        .doc = "search the best plan of each method, too, instead of ruling methods out by bounds; "
+               "each search has at most a quarter of the budget"},
        {.name = "top",
         .value = &o.top,
         .argument = "N",

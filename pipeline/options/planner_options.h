@@ -20,6 +20,7 @@ struct PlannerOptions {
   std::string planner = "search";   ///< or pipedream
   std::vector<std::string> levels;  ///< for pipedream: COUNT:BANDWIDTH, the innermost level first
   double budget_millions = 60;      ///< most instructions to simulate, in millions
+  bool each = false;                ///< also search the best plan of each method
   int top = 12;
   std::string format = {};           ///< text, json, html or flags; "": text
   bool explain = false;              ///< also why: times, links and other machines

@@ -13,6 +13,7 @@
 #include "pipeline/options/planner_inputs.h"
 #include "pipeline/planner/explain.h"
 #include "pipeline/planner/import.h"
+#include "pipeline/planner/report_parts.h"
 
 namespace hetu {
 namespace {
@@ -103,6 +104,32 @@ std::string json_of(const PlanAnswer& answer, const PlannerOptions& o,
   return out.dump(2) + "\n";
 }
 
+// Searches the best plan of each method of which the answer knows only a bound.
+void search_each(PlanAnswer& answer, const PlanRequest& request, const CostsOfSize& costs) {
+  using Outcome = PlanVerdict::Kind;
+  std::vector<std::string> methods;
+  for (const PlanVerdict* v : best_by_method(answer)) {
+    const bool is_best =
+        answer.best && v->configuration.method == answer.best->configuration.method;
+    if (!is_best && (v->kind == Outcome::RuledOut || v->kind == Outcome::Unfinished))
+      methods.push_back(v->configuration.method);
+  }
+  for (const std::string& method : methods) {
+    PlanRequest one = request;
+    one.methods = {method};
+    one.budget = std::max<std::int64_t>(1, request.budget / 4);
+    const PlanAnswer found = find_plan(one, costs);
+    if (!found.best) continue;
+    const std::string name = to_text(found.best->configuration);
+    for (PlanVerdict& v : answer.verdicts) {
+      if (to_text(v.configuration) != name) continue;
+      v.step_time = found.best->cut.step_time;
+      v.kind = Outcome::Searched;
+      v.bound = found.bound;
+    }
+  }
+}
+
 // Searches, and adds the explanation, the exports and the comparison.
 Planning searched(PlannerOptions& o) {
   std::vector<std::string> notes;
@@ -114,7 +141,8 @@ Planning searched(PlannerOptions& o) {
     compared->given = parse_given_plan(o.compare_with, o.request, costs, o.blocks_are);
     compared->choice = predicted(compared->given, o.request, costs);
   }
-  const PlanAnswer answer = find_plan(o.request, costs);
+  PlanAnswer answer = find_plan(o.request, costs);
+  if (o.each) search_each(answer, o.request, costs);
   Planning p;
   p.fits = answer.best.has_value();
   p.text = to_text(answer, o.request, static_cast<std::size_t>(o.top));

@@ -1,5 +1,6 @@
 // The input of a planning: the machines, the batch, and the configurations in question.
 #pragma once
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,6 +13,9 @@
 
 namespace hetu {
 
+/// The numbers of chunks that are tried unless a request names others.
+inline constexpr std::array<int, 3> kChunksToTry = {2, 3, 4};
+
 /// The space to search.
 struct PlanRequest {
   Machines machines;
@@ -20,7 +24,9 @@ struct PlanRequest {
   std::vector<std::string> methods;    ///< empty: all synchronous ones whose order is fixed
   std::vector<int> stages;             ///< workers of a pipeline to try; empty: all
   std::vector<int> pipelines;          ///< to try; empty: all
-  bool recompute = true;               ///< also try plans with recompute
+  /// Numbers of stages per worker to try, for methods that take chunks; empty: kChunksToTry.
+  std::vector<int> chunks;
+  bool recompute = true;  ///< also try plans with recompute
   /// Also try chimera with backwards of half micro-batches. Models with batch norm and PyTorch
   /// modules can't run these plans, and costs don't say which model they are of.
   bool halving = false;

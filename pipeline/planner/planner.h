@@ -18,7 +18,7 @@ namespace hetu {
 struct PlanVerdict {
   PlanConfiguration configuration;
   enum class Kind {
-    Searched,    ///< `step_time` is its best plan's
+    Searched,    ///< `step_time` is that of its best plan, none of which is below `bound`
     RuledOut,    ///< it can't be faster than `bound`, which is not below the best plan's time
     DoesNotFit,  ///< no cut fits into the workers' memory
     Unfinished,  ///< the budget ended the search; it can't be faster than `bound`

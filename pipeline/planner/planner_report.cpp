@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
+#include "base/quantity.h"
 #include "base/text_file.h"
 #include "pipeline/planner/explain.h"
 #include "pipeline/planner/report_parts.h"
@@ -132,14 +134,18 @@ std::string left_out(const PlanChoice& c, const PlanRequest& r) {
 
 // Returns a line for each method, at most `most`. Methods that their lower bounds rule out share a
 // line, because all have the least bound of the search.
-std::string others_text(const std::vector<const PlanVerdict*>& list, double best,
-                        const std::string& unit, std::size_t most) {
+std::string others_text(const PlanAnswer& answer, std::size_t most) {
+  const std::vector<const PlanVerdict*> list = best_by_method(answer);
+  const std::string& unit = answer.time_unit;
+  const double best = answer.best ? answer.best->cut.step_time : 0;
+  const std::string of_best = answer.best ? answer.best->configuration.method : "";
   std::string text, ruled_out;
   std::size_t shown = 0, others = 0;
   double least = 0;
   for (const PlanVerdict* v : list) {
     if (v->kind == Outcome::RuledOut) {
       ruled_out += (ruled_out.empty() ? "" : ", ") + v->configuration.method;
+      if (v->configuration.method == of_best) ruled_out += " (other configurations)";
       least = least > 0 ? std::min(least, v->bound) : v->bound;
     } else if (shown < most) {
       ++shown;
@@ -149,10 +155,25 @@ std::string others_text(const std::vector<const PlanVerdict*>& list, double best
     }
   }
   if (!ruled_out.empty() && most > 0)
-    text += fmt::format("  {}: ruled out by lower bounds of at least {}\n", ruled_out,
-                        time_text(least, unit));
+    text += fmt::format(
+        "  no plan of {} can be faster than {} (lower bounds; --each searches their "
+        "best plans)\n",
+        ruled_out, time_text(least, unit));
   if (others > 0) text += fmt::format("  {} more methods; see --format json\n", others);
   return text;
+}
+
+// Names the numbers of chunks in the space, because methods take others, too.
+std::string chunks_tried(const PlanAnswer& a) {
+  std::set<int> tried;
+  for (const PlanVerdict& v : a.verdicts)
+    if (takes(*find_method(v.configuration.method), "chunks"))
+      tried.insert(v.configuration.sizes.chunks);
+  if (tried.empty()) return "";
+  return fmt::format(
+      " (chunks per worker, where a method takes them: {}; --chunks LIST tries "
+      "others)",
+      fmt::join(tried, ", "));
 }
 
 json configuration_json(const PlanConfiguration& c) {
@@ -244,8 +265,10 @@ std::string blocks_at(const PlanChoice& c, int place) {
 
 std::string outcome_of(const PlanVerdict& v, double best, const std::string& unit) {
   if (v.step_time > 0)
-    return fmt::format("{} (+{:.1f} %)", time_text(v.step_time, unit),
-                       (v.step_time / best - 1) * 100);
+    return fmt::format(
+        "{}{} (+{:.1f} %)",
+        v.kind == Outcome::Searched && v.bound < v.step_time * (1 - 1e-9) ? "at most " : "",
+        time_text(v.step_time, unit), (v.step_time / best - 1) * 100);
   switch (v.kind) {
     case Outcome::DoesNotFit:
     case Outcome::Refused:
@@ -259,8 +282,9 @@ std::string outcome_of(const PlanVerdict& v, double best, const std::string& uni
 
 std::string certificate_of(const PlanAnswer& a) {
   if (a.gap() <= 1e-9)
-    return fmt::format("proved for these costs: none of the {} configurations has a faster plan\n",
-                       a.verdicts.size());
+    return fmt::format("proved for these costs: none of the {} has a faster plan{}\n",
+                       quantity(static_cast<std::int64_t>(a.verdicts.size()), "configuration"),
+                       chunks_tried(a));
   return fmt::format("at most {:.1f} % above the optimum (no plan is faster than {})\n",
                      a.gap() * 100, time_text(a.bound, a.time_unit));
 }
@@ -285,10 +309,9 @@ std::vector<const PlanVerdict*> best_by_method(const PlanAnswer& answer) {
 std::string to_text(const PlanAnswer& answer, const PlanRequest& request, std::size_t most) {
   const std::string& unit = answer.time_unit;
   std::string text;
-  double best = 0;
   if (answer.best) {
     const PlanChoice& c = *answer.best;
-    best = c.cut.step_time;
+    const double best = c.cut.step_time;
     const double rate = request.global_batch * (unit == "ms" ? 1e3 : 1) / best;
     text += fmt::format("plan: {}\n", to_text(c.configuration));
     text += fmt::format("predicted step: {}, {:.4g} samples/{}\n", time_text(best, unit), rate,
@@ -307,7 +330,7 @@ std::string to_text(const PlanAnswer& answer, const PlanRequest& request, std::s
             ? "no plan was found before the search ended; raise --budget, or restrict the space:\n"
             : "no plan fits the workers' memory; the closest of each method:\n";
   }
-  return text + others_text(best_by_method(answer), best, unit, most);
+  return text + others_text(answer, most);
 }
 
 std::string to_json(const PlanAnswer& answer, const PlanRequest& request) {

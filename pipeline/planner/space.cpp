@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/quantity.h"
 
 namespace hetu {
 namespace {
@@ -71,6 +72,14 @@ class Space {
         below > 0 ? below : unit);
   }
 
+  // On one worker, chunks only divide its stage.
+  std::vector<int> chunks_of(const Method& m, int stages) const {
+    if (!takes(m, "chunks")) return {m.chunks};
+    if (!r_.chunks.empty()) return r_.chunks;
+    if (stages == 1) return {m.chunks};
+    return {kChunksToTry.begin(), kChunksToTry.end()};
+  }
+
   void add_methods(int stages, int pipelines, int size, int micro_batches) {
     for (const Method& m : methods()) {
       if (!wants(m)) continue;
@@ -79,7 +88,10 @@ class Space {
       base.stages = stages;
       base.chunks = m.chunks;
       base.micro_batches = micro_batches;
-      variants.push_back(base);
+      for (const int chunks : chunks_of(m, stages)) {
+        variants.push_back(base);
+        variants.back().chunks = chunks;
+      }
       if (takes(m, "concat")) {
         for (const char* concat : {"doubling", "halving"}) {
           if (std::string(concat) == "halving" && !r_.halving) continue;
@@ -123,12 +135,9 @@ std::string to_text(const PlanConfiguration& c) {
   if (s.chunks > 1) text += fmt::format(" with {} chunks", s.chunks);
   if (s.pairs > 1) text += fmt::format(" with {} pairs", s.pairs);
   if (s.concat != "direct") text += " with " + s.concat;
-  const auto many = [](int n, const char* what) {
-    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-  };
-  return fmt::format("{}, {} x {}, {} micro-batch{} of {}{}", text, many(c.pipelines, "pipeline"),
-                     many(s.stages, "stage"), s.micro_batches, s.micro_batches == 1 ? "" : "es",
-                     many(c.micro_batch_size, "sample"), s.with_recompute ? ", recompute" : "");
+  return fmt::format("{}, {} x {}, {} of {}{}", text, quantity(c.pipelines, "pipeline"),
+                     quantity(s.stages, "stage"), quantity(s.micro_batches, "micro-batch"),
+                     quantity(c.micro_batch_size, "sample"), s.with_recompute ? ", recompute" : "");
 }
 
 std::vector<PlanConfiguration> planner_space(const PlanRequest& request,

@@ -75,6 +75,36 @@ TEST(PlanCommand, FlagsOfSeveralHostsNameTheClusterFile) {
   EXPECT_THAT(flags_of({"", "", ""}), HasSubstr("Start it with `heturun -w 3 … --config FILE`.\n"));
 }
 
+// 12 blocks of 4 ms on 4 workers: two chunks take 348 ms, and three take 324 ms.
+TEST(PlanCommand, SearchesNumbersOfChunksAndNamesThem) {
+  std::string blocks;
+  for (int b = 0; b < 12; ++b)
+    blocks += std::string(b > 0 ? ", " : "") +
+              R"({"forward": 4, "input_grad": 4, "weight_grad": 4, "recompute": 4})";
+  file("blocks.json",
+       R"({"unit": "ms", "samples_per_micro_batch": 1, "blocks": [)" + blocks + "]}");
+  const std::string base =
+      "plan --costs blocks.json --workers 4 --global-batch 8 --stages 4 --pipelines 1 "
+      "--micro-batch-sizes 1 --no-recompute --methods ";
+  const Outcome all = hetu(base + "interleaved-1f1b,1f1b");
+  ASSERT_EQ(all.status, 0) << all.err;
+  EXPECT_THAT(all.out, AllOf(HasSubstr("plan: interleaved-1f1b with 3 chunks"),
+                             HasSubstr("predicted step: 324.00 ms"),
+                             HasSubstr("where a method takes them: 2, 3; --chunks LIST")));
+  const Outcome two = hetu(base + "interleaved-1f1b --chunks 2");
+  ASSERT_EQ(two.status, 0) << two.err;
+  EXPECT_THAT(two.out, AllOf(HasSubstr("predicted step: 348.00 ms"),
+                             HasSubstr("where a method takes them: 2; --chunks LIST")));
+  const std::string others = "interleaved-1f1b,1f1b,gpipe";
+  EXPECT_THAT(hetu(base + others).out, HasSubstr("can be faster than "));
+  const Outcome each = hetu(base + others + " --each");
+  ASSERT_EQ(each.status, 0) << each.err;
+  for (const char* method : {"1f1b", "gpipe"})
+    EXPECT_THAT(each.out, HasSubstr(std::string("\n  ") + method +
+                                    ", 1 pipeline x 4 stages, 8 micro-batches of 1 sample: "
+                                    "396.00 ms (+22.2 %)\n"));
+}
+
 TEST(PlanCommand, ExplainsAsTextJsonAndPage) {
   file("profile.json", profile());
   const std::string line = "plan --costs profile.json --workers 2 --global-batch 8 --methods 1f1b";
