@@ -126,6 +126,10 @@ Interpreter& ModuleJob::loop(bool training) {
 std::vector<double> ModuleJob::run(int step, std::vector<double> scalars, bool training) {
   stages_.clear();
   stages_.scalars() = std::move(scalars);
+  if (training && records_ && is_written_) {
+    recorder_.clear();
+    is_written_ = false;
+  }
   Interpreter& row = loop(training);
   row.run_step(step, training && records_ ? &recorder_ : nullptr);
   row.finish();
@@ -141,6 +145,7 @@ std::vector<std::string> exchange_texts(comm::Transport& transport, const comm::
 
 void ModuleJob::record(bool on) {
   recorder_.clear();
+  is_written_ = false;
   records_ = on;
   if (!on) return;
   origin_ns_ = comm::common_origin(transport_, comm::make_tag(kTraceTag, 1, 0, 0, 0),
@@ -149,7 +154,7 @@ void ModuleJob::record(bool on) {
 
 void ModuleJob::write_trace(const std::string& path) {
   const Trace mine{recorder_.events(transport_.worker(), origin_ns_), "{}"};
-  recorder_.clear();
+  is_written_ = true;  // the records stay until the next recorded step, for another trace of them
   const auto what = [] { return std::string("the traces of all workers"); };
   const std::vector<std::string> texts =
       gather_texts(trace_to_json(mine), transport_, {comm::make_tag(kTraceTag, 0, 0, 0, 0), what});

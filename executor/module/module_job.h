@@ -72,8 +72,9 @@ class ModuleJob {
 
   /// Starts or stops recording the instructions of training steps; discards earlier records.
   void record(bool on);
-  /// Writes the records of all workers, together with what the plan predicts from their typical
-  /// times. Every worker calls it; worker 0 writes. Throws Io.
+  /// Writes the records of all workers since the previous trace, together with what the plan
+  /// predicts from their typical times. Without a recorded step in between, it writes the same
+  /// records again. Every worker calls it; worker 0 writes. Throws Io.
   void write_trace(const std::string& path);
 
  private:
@@ -91,6 +92,7 @@ class ModuleJob {
   std::unique_ptr<Interpreter> training_, validation_;
   TraceRecorder recorder_;
   bool records_ = false;
+  bool is_written_ = false;  // the records are in a trace; the next recorded step discards them
   std::int64_t origin_ns_ = 0;
 };
 

@@ -172,6 +172,7 @@ class Pipeline(ModuleLike):
         self.state = PipelineState(self.held, self.exchanges, self.averages, self.shards, micro_batches, seed)
         self.stepper, self.under_way, self.recorded_samples = threading.get_ident(), "", set[int]()
         self.is_update = True  # the current step begins new gradients
+        self.trace_is_written = False  # the recorded steps are in a trace
         leave.join(self)
 
     def _cut(self, first_pieces: Sequence[int] | None, tied: Sequence[tuple[str, str]]) -> None:
@@ -346,6 +347,9 @@ class Pipeline(ModuleLike):
         if training:
             self.gradients.end(factor)
             if self.stage_device.records:  # the largest micro-batch of each recorded step
+                if self.trace_is_written:
+                    self.recorded_samples.clear()
+                self.trace_is_written = False
                 self.recorded_samples.add(max(batch.sizes))
         if training:
             self.state.count(self.is_update)
@@ -513,8 +517,9 @@ class Pipeline(ModuleLike):
         self.stage_device.records = on
 
     def write_trace(self, path: str | os.PathLike[str], *, costs: Any = None, machines: Any = None) -> None:
-        """Writes the recorded instructions of all workers, for `hetu timeline` and `hetu compare`. Collective: every worker
-        calls it; worker 0 writes the file.
+        """Writes the recorded instructions of all workers, for `hetu timeline` and `hetu compare`. A trace has the steps since
+        the one before. A second call without a step in between writes the same instructions again, such as with other
+        costs. Collective: every worker calls it; worker 0 writes the file.
 
         costs, machines: for a Pipeline with plan=, the files that `hetu plan` received. Otherwise costs are a profile, a
         cost file or an earlier trace of as many stages. The trace then has a forecast by these costs, and not a prediction
@@ -524,9 +529,9 @@ class Pipeline(ModuleLike):
         job = self._started("write_trace")
         self.exchange(b"")
         job.write_trace(os.fspath(path))
-        samples, self.recorded_samples = self.recorded_samples, set()
+        self.trace_is_written = True
         if self.transport.worker == 0:
-            add_notes(path, samples)
+            add_notes(path, self.recorded_samples)
             if costs is not None:
                 add_forecast(self, path, costs, machines)
 

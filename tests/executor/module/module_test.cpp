@@ -345,10 +345,18 @@ TEST(ModuleJob, WritesWhatWasMeasuredBesideItsPlan) {
     worker.job().record(true);
     worker.step(1, 1);
     worker.job().write_trace(folder / "trace.json");
+    worker.job().write_trace(folder / "again.json");
+    worker.step(2, 1);
+    worker.job().write_trace(folder / "later.json");
   };
   ASSERT_EQ(on_worker_threads(2, work), "");
-  std::stringstream text;
+  std::stringstream text, again, later;
   text << std::ifstream(folder / "trace.json").rdbuf();
+  again << std::ifstream(folder / "again.json").rdbuf();
+  EXPECT_EQ(text.str(), again.str()) << "without a step in between, a trace is the same";
+  later << std::ifstream(folder / "later.json").rdbuf();
+  for (const TraceEvent& e : trace_from_json(later.str(), "later.json").events)
+    EXPECT_EQ(e.step, 2) << "a trace has the steps since the one before";
   std::map<TraceSource, std::multiset<std::string>> seen;
   for (const TraceEvent& e : trace_from_json(text.str(), "trace.json").events) {
     if (e.kind == "F" || e.kind == "I" || e.kind == "W" || e.kind == "B")

@@ -30,6 +30,42 @@ class Losses(unittest.TestCase):
             self.assertEqual(run.stdout.count(word), 2 * lines, run.stdout)
         self.assertEqual(run.stderr.count("the loss uses random numbers or changes between calls"), 2, run.stderr)
 
+    def test_equals_a_loop_that_multiplies_by_the_share(self):
+        """The losses of 6 micro-batches have the bits of `loss * (1 / 6)`. A loop that divides by 6 has others."""
+        import torch
+        from torch import nn
+
+        import hetu.torch
+
+        def make():
+            torch.manual_seed(1)
+            return nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(2)])
+
+        def batches():
+            draw = torch.Generator().manual_seed(2)
+            return [torch.randn(48, 64, generator=draw) for _ in range(4)]
+
+        def loop(share):
+            model, losses = make(), []
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+            for x in batches():
+                optimizer.zero_grad()
+                parts = [share(nn.functional.mse_loss(model(part), part)) for part in x.chunk(6)]
+                for part in parts:
+                    part.backward()
+                losses.append(sum(part.item() for part in parts))
+                optimizer.step()
+            return losses
+
+        pipe = hetu.torch.Pipeline(make(), nn.MSELoss(), schedule="1f1b", micro_batches=6)
+        optimizer = torch.optim.AdamW(pipe.parameters(), lr=1e-3)
+        found = []
+        for x in batches():
+            found.append(float(pipe.step(x, x)))
+            optimizer.step()
+        self.assertEqual(found, loop(lambda loss: loss * (1 / 6)))
+        self.assertNotEqual(found, loop(lambda loss: loss / 6))
+
     @unittest.skipUnless(find_spec("transformers"), "transformers is not there: ./run torch installs it")
     def test_models_of_transformers_bring_their_loss(self):
         """Without a loss argument, the model's own loss is used on padded labels. With one micro-batch it is equal to the

@@ -307,7 +307,14 @@ class Plans(unittest.TestCase):
 
         path = self.folder / "trace.json"
         pipe = recorded(6, first_pieces=[0, 3, 4, 5])
-        pipe.write_trace(path, costs=self.costs)
+        plain = self.folder / "plain.json"
+        pipe.write_trace(plain)
+        pipe.write_trace(path, costs=self.costs)  # again, with a forecast: no step in between
+        measured = [[event for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X" and event["pid"] == 1]
+                    for file in (plain, path)]
+        self.assertEqual(*measured)
+        self.assertGreater(len(measured[0]), 0)
+        self.assertIn("samples_per_micro_batch", json.loads(path.read_text())["metadata"]["costs"])
         blocks = json.loads(self.costs.read_text())["micro_batch_sizes"]["2"]["blocks"]
         forwards = {event["args"]["stage"]: event["dur"] for event in json.loads(path.read_text())["traceEvents"]
                     if event["ph"] == "X" and event["pid"] == 0 and event["cat"] == "F"}
