@@ -11,8 +11,10 @@
 #include "cli/options.h"
 #include "pipeline/cost/cost.h"
 #include "pipeline/cost/partition.h"
+#include "pipeline/cost/profile_file.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/lower/run_order.h"
+#include "pipeline/options/cost_samples.h"
 #include "pipeline/options/output_format.h"
 #include "pipeline/simulate/simulate.h"
 
@@ -22,6 +24,7 @@ namespace {
 struct Request {
   CompareOptions options;
   std::string costs, format, output;
+  int micro_batch_size = 0;  ///< of --costs that are a profile; 0: that of the run
   std::optional<Partition> partition;
 };
 
@@ -40,6 +43,12 @@ std::vector<Option> options_of(Request& r) {
       {"--costs", "FILE",
        "predict from these costs, such as an earlier trace, instead of the prediction in the trace",
        [&r](const std::string& text) { r.costs = text; }},
+      {"--micro-batch-size", "B",
+       "with --costs that are a profile: samples per micro-batch (default: as many as the trace "
+       "states)",
+       [&r](const std::string& text) {
+         r.micro_batch_size = static_cast<int>(to_integer(text, 1, 1 << 28));
+       }},
       {"--partition", "HOW",
        "with --costs that have blocks: the run's blocks per stage, such as 3,5,2 (default: as "
        "training cuts)",
@@ -67,9 +76,33 @@ std::string help() {
          help_text(options_of(r));
 }
 
+// Returns the costs in the file. A profile has several sizes of micro-batches, of which those of
+// the run apply.
+Costs costs_in_file(const Request& r, const std::string& trace) {
+  const std::string text = read_text(r.costs);
+  if (!is_profile(text)) {
+    require(r.micro_batch_size == 0,
+            "--micro-batch-size {}: {} is not a profile, and has the costs of one size; remove the "
+            "option",
+            r.micro_batch_size, r.costs);
+    return parse_costs(text, r.costs);
+  }
+  const Profile profile = parse_profile(text, r.costs);
+  const int stated = samples_in_file(trace);
+  const int size = r.micro_batch_size > 0 ? r.micro_batch_size
+                   : stated > 0           ? stated
+                   : profile.size() == 1  ? profile.begin()->first
+                                          : 0;
+  require(size > 0,
+          "--costs {}: the profile has several sizes of micro-batches, and {} doesn't state that "
+          "of the run; give --micro-batch-size B",
+          r.costs, trace);
+  return costs_of_size(profile, size, r.costs);
+}
+
 // Returns the costs of the plan's stages.
-Costs costs_of_stages(const Request& r, const Schedule& plan) {
-  const Costs costs = read_costs(r.costs);
+Costs costs_of_stages(const Request& r, const Schedule& plan, const std::string& trace) {
+  const Costs costs = costs_in_file(r, trace);
   const int stages = model_stages(plan);
   if (r.partition)
     return recut(costs, *r.partition, {stages, plan.lowering.pipelines, costs.speed, true});
@@ -153,9 +186,11 @@ int compare_command(const Arguments& arguments) {
   require(plan.has_value(), "{}: no plan in the metadata; a training run with --trace writes one",
           traces[0]);
   require(!request.partition || !request.costs.empty(), "--partition needs --costs FILE");
+  require(request.micro_batch_size == 0 || !request.costs.empty(),
+          "--micro-batch-size needs --costs FILE");
   std::string prediction = prediction_of(trace, traces[0]);
   if (!request.costs.empty()) {
-    predict(trace, *plan, costs_of_stages(request, *plan));
+    predict(trace, *plan, costs_of_stages(request, *plan, traces[0]));
     prediction = request.costs + ", a forecast";
   }
   const Comparison c = compare(trace, *plan, request.options);

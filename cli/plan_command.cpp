@@ -53,6 +53,12 @@ std::vector<Option> with_suffixes(std::vector<Option> options,
 
 std::string plan_help(const char* command, const char* meaning, const Fields& own,
                       const std::vector<OutputFormat>& formats) {
+  return plan_help(command, meaning, own, formats, {});
+}
+
+std::string plan_help(const char* command, const char* meaning, const Fields& own,
+                      const std::vector<OutputFormat>& formats,
+                      const std::vector<std::string>& left_out) {
   PlanOptions unused;
   std::string text = fmt::format(
       "usage: hetu {} METHOD|FILE.csv|FILE.json|MODULE:FUNCTION [options]\n{}\n{}\nMethods:\n",
@@ -65,7 +71,8 @@ std::string plan_help(const char* command, const char* meaning, const Fields& ow
   for (const Method& m : methods()) rows.push_back({m.name, meaning_of(m)});
   text += two_columns(rows, 20);
   return text + "\nOptions:\n" +
-         help_text(with_suffixes(options_of(joined(fields(unused), own)), formats)) +
+         help_text(
+             with_suffixes(options_of(joined(without(fields(unused), left_out), own)), formats)) +
          "\nExit status: 0; 1 a plan that fails verification; 2 wrong options or unreadable "
          "input.\n";
 }

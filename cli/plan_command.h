@@ -20,6 +20,10 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments, const 
 /// `formats` are those of parse_plan_options().
 std::string plan_help(const char* command, const char* meaning, const Fields& own = {},
                       const std::vector<OutputFormat>& formats = plan_formats());
+/// As above. The help doesn't list the options with the names `left_out`.
+std::string plan_help(const char* command, const char* meaning, const Fields& own,
+                      const std::vector<OutputFormat>& formats,
+                      const std::vector<std::string>& left_out);
 
 /// Returns the options of a command that writes these formats, with their suffixes in the meaning
 /// of -o.

@@ -122,9 +122,7 @@ Prepared prepare(const Arguments& arguments) {
 // Returns a title that says that the run was a rehearsal, and with which costs. Otherwise readers
 // could take the figure for a training run.
 std::string title_of(const Prepared& p) {
-  std::string title =
-      figure_title(p.plan_options, p.lowered.method, p.lowered.stages, p.lowered.micro_batches) +
-      ", rehearsed";
+  std::string title = figure_title(p.plan_options, p.lowered) + ", rehearsed";
   const std::string& costs = p.plan_options.costs.costs;
   if (!costs.empty()) title += " with " + costs.substr(costs.rfind('/') + 1);
   return title;

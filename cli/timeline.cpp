@@ -39,7 +39,8 @@ constexpr int kLeastGroupsWidth = 360;  // pixels
 /// A trace, and the plan in its metadata if it has one.
 struct Run {
   std::string name;
-  std::string label;  ///< addition to the title of a run whose results are meaningless
+  std::string label;         ///< addition to the title of a run whose results are meaningless
+  bool is_in_units = false;  ///< simulated in plain time units, not in ms
   Trace trace;
   std::optional<Schedule> plan;
 };
@@ -127,6 +128,8 @@ Run read_run(const std::string& path) {
   run.plan = plan_of_trace(run.trace, path);
   const std::string& metadata_text = run.trace.metadata_json;
   const auto metadata = nlohmann::json::parse(bounded_json(metadata_text, path), nullptr, false);
+  run.is_in_units =
+      metadata.is_object() && metadata.contains("time_unit") && metadata["time_unit"] == "unit";
   if (metadata.is_object() && metadata.contains("meaningless") &&
       metadata["meaningless"].is_string())
     run.label = ", meaningless (--payload " +
@@ -168,7 +171,7 @@ std::string plain_title(const Request& request, const std::vector<Run>& runs) {
     return run.plan && plan && run.plan->method == plan->method &&
            run.plan->stages == plan->stages && run.plan->micro_batches == plan->micro_batches;
   });
-  if (same) return figure_title(plan->method, plan->stages, plan->micro_batches);
+  if (same) return figure_title(*plan);
   return runs.size() == 1 ? runs.front().name : "";
 }
 
@@ -185,6 +188,13 @@ std::string durations(const std::vector<TimelineRowSet>& sets) {
   return text;
 }
 
+// Returns plain time units if no trace has any other. Traces of both kinds share an axis in ms.
+TimeUnit unit_of(const std::vector<Run>& runs) {
+  const bool plain =
+      std::all_of(runs.begin(), runs.end(), [](const Run& run) { return run.is_in_units; });
+  return plain ? plain_units() : TimeUnit();
+}
+
 // Returns the title of the figure. It always marks a run whose results are meaningless.
 std::string title_of(const Request& request, const std::vector<Run>& runs) {
   for (const Run& run : runs)
@@ -193,8 +203,9 @@ std::string title_of(const Request& request, const std::vector<Run>& runs) {
 }
 
 std::string grids(const std::vector<TimelineRowSet>& sets, const Request& request,
-                  const std::string& title) {
+                  const std::string& title, const TimeUnit& unit) {
   GridOptions options = terminal_grid(!request.output.empty());
+  options.unit = unit;
   std::string text = title.empty() ? "" : title + "\n\n";
   for (const TimelineRowSet& set : sets) {
     options.title = set.title;
@@ -203,8 +214,9 @@ std::string grids(const std::vector<TimelineRowSet>& sets, const Request& reques
   return text;
 }
 
-SvgOptions page_options(const Request& request, const std::string& title) {
+SvgOptions page_options(const Request& request, const std::string& title, const TimeUnit& unit) {
   SvgOptions options;
+  options.unit = unit;
   options.style = style_of(request.style);
   options.title = title;
   options.width = pixels_of_mm(request.width_mm);
@@ -280,8 +292,9 @@ int timeline_command(const Arguments& arguments) {
     }
   }
   const bool says = request.style == "profile" && !request.output.empty();
-  put(is_page(request.format) ? page(request.format, sets, page_options(request, title))
-                              : grids(sets, request, title),
+  put(is_page(request.format)
+          ? page(request.format, sets, page_options(request, title, unit_of(runs)))
+          : grids(sets, request, title, unit_of(runs)),
       request.output);
   if (says) put(durations(sets), "");
   return 0;

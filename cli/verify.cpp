@@ -5,12 +5,14 @@
 
 #include "base/error.h"
 #include "base/progress_line.h"
+#include "base/quantity.h"
 #include "base/text_file.h"
 #include "cli/command.h"
 #include "cli/plan_command.h"
 #include "executor/compile/sum_layout.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/run_length.h"
+#include "pipeline/options/figure.h"
 
 namespace hetu::cli {
 namespace {
@@ -95,6 +97,16 @@ std::string counted(const PlanOptions& o) {
   return " (counted in the file; --micro-batches M checks the number)";
 }
 
+// Names the shared options that change neither a plan nor its proof.
+std::vector<std::string> of_figures_and_runs() {
+  std::vector<std::string> names = {"format", "style", "width", "height", "title"};
+  Stragglers stragglers;
+  for (const OptionField& f : fields(stragglers)) names.push_back(f.name);
+  groups::Options policy;
+  for (const OptionField& f : without(fields(policy), {"method", "seed"})) names.push_back(f.name);
+  return names;
+}
+
 std::vector<OutputFormat> formats() { return {{"", {".txt"}}}; }
 
 }  // namespace
@@ -104,8 +116,9 @@ int verify_command(const Arguments& arguments) {
     put(plan_help(
             "verify",
             "Verifies a plan: each micro-batch once per stage, no deadlock, one weight version, "
-            "within memory.",
-            {}, formats()),
+            "within memory. Of the options of hetu simulate, which verify accepts too, the list "
+            "below leaves out those of figures and of runs, because they change no proof.",
+            {}, formats(), of_figures_and_runs()),
         "");
     return 0;
   }
@@ -117,12 +130,12 @@ int verify_command(const Arguments& arguments) {
   const VerifyReport report = prove(o, plan, lowered);
   int versions = 1;
   for (const StageNeeds& n : report.stages) versions = std::max(versions, n.weight_versions);
-  const std::string text = fmt::format(
-      "{}: valid: {} stages, {} micro-batches{}, {} send slots; peak activations {}; weight "
-      "versions {}{}{}\n",
-      plan.method, plan.stages, plan.micro_batches, counted(o),
-      o.run.send_slots == kUnboundedSlots ? "unbounded" : std::to_string(o.run.send_slots),
-      peaks(report), versions, staleness(lowered, report), sums(lowered));
+  const std::string text =
+      fmt::format("{}: valid: {}{}, {}; peak activations {}; weight versions {}{}{}\n", plan.method,
+                  sizes_text(plan), counted(o),
+                  o.run.send_slots == kUnboundedSlots ? "unbounded send slots"
+                                                      : quantity(o.run.send_slots, "send slot"),
+                  peaks(report), versions, staleness(lowered, report), sums(lowered));
   progress.close();
   put(text, o.output);
   return 0;

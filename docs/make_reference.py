@@ -104,7 +104,8 @@ torch.distributed.pipelining uses the same format.
 and its micro-batch ids rise by `shift` each time. A lowered plan (`--lowered`) adds `"lowering"`: the pipelines, the
 placement of sums, and tied weights.
 
-**Costs, JSON** (`--costs`). Only `stages` is required, with one entry per model stage or a single entry for all:
+**Costs, JSON** (`--costs`). Only `stages` or `blocks` is required. `stages` has one entry per model stage or a
+single entry for all:
 
 ```json
 {"unit": "ms", "stages": [{"forward": 1, "input_grad": 1, "weight_grad": 1, "recompute": 1, "update": 0, "bytes_out": 0,

@@ -45,7 +45,7 @@ in brackets. Each figure comes from one command. The commands that are shown pri
 def zero_bubble(page: Page) -> None:
     page.section("Zero bubble: tables 5 and 6", f"Source: {published.ZERO_BUBBLE}")
     page.prose(
-        "The span bubble rate is 1 - M (F + B + W) / span. Times are in ms, with a latency per hop. The command of the "
+        "The span bubble rate is 1 - M (F + I + W) / span. Times are in ms, with a latency per hop. The command of the "
         "first figure:",
         command("1f1b", stages=8, micro_batches=24, forward=18.522, input_grad=18.086, weight_grad=9.337, latency=0.601),
         "→ `span_bubble_rate`. zb-1p and zb-2p keep at most P and 2P activations. `auto` with 2P must not exceed ZB-2p.",
@@ -76,7 +76,7 @@ def zero_bubble(page: Page) -> None:
     page.table(["model", "P", "M", "F", "B", "W", "c", *methods, "auto: at most ZB-2p"], rows)
     page.prose(
         "**Interleaved 1F1B.** The paper's column does not follow from one latency per hop, which gives an extra time of",
-        "(P-1)(F+B+W)/V + 2(PV-1)c. A closed form *fitted* to the printed rows, (P-1)(F+B+W)/V + (P(2V-1)-2)c, gives it. "
+        "(P-1)(F+I+W)/V + 2(PV-1)c. A closed form *fitted* to the printed rows, (P-1)(F+I+W)/V + (P(2V-1)-2)c, gives it. "
         "The",
         "authors' script, run once over all twelve rows, gives the printed six and, for the others, what the fitted form "
         "gives: it",
@@ -90,7 +90,7 @@ def zero_bubble(page: Page) -> None:
 def unit_times(page: Page) -> None:
     page.section(
         "Unit times",
-        "The table has the makespan bubble, makespan - 3M, and the largest peak of activations. F = B = W = 1, P = 4, no "
+        "The table has the makespan bubble, makespan - 3M, and the largest peak of activations. F = I = W = 1, P = 4, no "
         "latency.",
         "The sources are the methods' papers. The bubbles do not depend on M. One of the commands:",
         command("zb-v", stages=4, micro_batches=8, backward=2),
@@ -115,11 +115,11 @@ def forms(page: Page) -> None:
         "Closed forms",
         "The table has makespan and span bubbles as times, and peaks in micro-batches on the fullest worker, each over all "
         "legal",
-        f"plans with P in {listed[0]}, M in {listed[1]} and {len(closed_forms.TIMES)} triples (F, B, W), no latency.",
-        "T = F + B + W, and k is the number of micro-batches per round. *Steady* is the idle share of worker 0 in the "
+        f"plans with P in {listed[0]}, M in {listed[1]} and {len(closed_forms.TIMES)} triples (F, I, W), no latency.",
+        "T = F + I + W, and k is the number of micro-batches per round. *Steady* is the idle share of worker 0 in the "
         "middle of 8 steps. The sources are",
         "those of the methods, in [schedules.md](schedules.md). The command:",
-        command("zb-h1", stages="P", micro_batches="M", forward="F", input_grad="B", weight_grad="W") + ".",
+        command("zb-h1", stages="P", micro_batches="M", forward="F", input_grad="I", weight_grad="W") + ".",
     )
     known: dict[tuple[Any, ...], dict[str, float] | None] = {}
     rows = []
@@ -137,7 +137,7 @@ def forms(page: Page) -> None:
 def v_shapes(page: Page) -> None:
     page.section(
         "V-Half and V-Min",
-        "Source: Qi et al., Pipeline Parallelism with Controllable Memory, 2024. For F = B = W = 1, the table has upper "
+        "Source: Qi et al., Pipeline Parallelism with Controllable Memory, 2024. For F = I = W = 1, the table has upper "
         "bounds of the",
         "makespan bubble and of the peak of activations, next to the largest value over M = P, 2P and 4P. One of the "
         "commands:",
@@ -254,12 +254,12 @@ def not_reproduced(page: Page) -> None:
         "latency on every hop, as in the other columns, costs 46 c and gives 0.1090. Without a latency from the last worker "
         "to the first it costs 44 c, and without one in both directions between these two 42 c (`link` of a costs file). "
         "The printed rate needs 38 c.",
-        f"**ZB-H2's bubbles** are published without the term B - F: (P-1) max(0, F+B-2W) for the span, and F in place of 0 "
-        f"for the makespan. If B > F, the last worker's backwards outrun its forwards: F = 1, B = 2, W = 1.5, P = 4, M = 8 "
+        f"**ZB-H2's bubbles** are published without the term I - F: (P-1) max(0, F+I-2W) for the span, and F in place of 0 "
+        f"for the makespan. If I > F, the last worker's backwards outrun its forwards: F = 1, I = 2, W = 1.5, P = 4, M = 8 "
         f"has a span bubble of {h2:g}, not 0. The table above has both forms, each in the range where it holds. All "
-        f"settings of the paper have B < F.",
-        f"**ZB-V with M <= P** takes (M+P-1)(F+B) + W for F = W <= B. It is printed for W <= F and W <= B. P = 4, M = 3 "
-        f"with F = 2, B = 2, W = 1 takes {zbv[0]:g}, not 25. F = 1, B = 2, W = 1.5, outside the printed range, takes "
+        f"settings of the paper have I < F.",
+        f"**ZB-V with M <= P** takes (M+P-1)(F+I) + W for F = W <= I. It is printed for W <= F and W <= I. P = 4, M = 3 "
+        f"with F = 2, I = 2, W = 1 takes {zbv[0]:g}, not 25. F = 1, I = 2, W = 1.5, outside the printed range, takes "
         f"{zbv[1]:g}, not 19.5. The order is torch's, from sizes alone.",
         f"**V-Half's bubble bound** does not hold for few micro-batches: M < P/2 for odd P, M < P/4 + 3/2 for even P. At M "
         f"= 1 no order can meet it: the path through 2P stages and back leaves a bubble of 2P - 2.5. P = 16, M = 4 has "

@@ -22,16 +22,22 @@ HEAD = """# Schedules
 This page shows every method with a figure and its numbers. `docs/make_schedules.py` writes it from the code, and a test
 checks that it is up to date.
 
-All figures have 4 workers and 8 micro-batches. A forward and each gradient take 1 time unit, and there is no latency.
-Asynchronous methods run 2 steps. `hetu simulate METHOD --stages 4 --micro-batches 8` prints the same numbers. Add
-`--steps 2` for asynchronous methods, and use `--stages 1` for dp. *Bubble* is the idle share of all workers' time. *Peak*
-is the number of activations on the fullest worker, in micro-batches. *Messages* are sends per micro-batch.
+All figures have 4 workers, 8 micro-batches and, for methods with `--chunks`, 2 chunks per worker. A forward and each
+gradient take 1 time unit, and there is no latency. Asynchronous methods run 2 steps.
+`hetu simulate METHOD --stages 4 --micro-batches 8` prints the same numbers. Add `--steps 2` for asynchronous methods, and use
+`--stages 1` for dp. *Bubble* is the idle share of all workers' time, from the start of the step to its end. A method without
+idle time between a worker's first and last instruction still has the two ends. *Messages* are sends per micro-batch.
 
-P is the number of workers, M of micro-batches, V of chunks per worker, and k of micro-batches per round; M = K P. F, B and W
-are the times of forward, input gradient and weight gradient, as in the zero-bubble paper, and T is their sum. In a plan's
-cells and options the input gradient is I, and B is the whole backward. The *forms* give the bubble as a time
-(makespan - M T) and the peak, with the range in which they hold. [reproduction.md](reproduction.md) compares them with the
-simulator.
+*Peak* is the largest number of activations on a worker, in micro-batches: an F adds 1, a B takes 1, and I and W take 1/2
+each; on a worker with V chunks, each of them counts 1/V. This is the count of the zero-bubble paper, in which I frees one
+half. A real stage frees nothing before W. So the bytes of `hetu simulate`, `hetu choose` and `hetu plan`, and a
+`--memory-limit` in bytes, count the whole activation until W, as the memory of a run does. A `--memory-limit` without a unit
+limits the peak of this page, which promises no bytes.
+
+P is the number of workers, M of micro-batches and V of chunks per worker. Methods with loops run the micro-batches in rounds
+of k = M / max(1, M div P); here k = 4. F, I and W are the times of forward, input gradient and weight gradient, and T is
+their sum; a whole backward B takes I + W. The *forms* give the bubble as a time (makespan - M T) and the peak, with the range
+in which they hold. [reproduction.md](reproduction.md) compares them with the simulator.
 
 | method | bubble | its form | peak | its form | weight versions | messages |
 |---|---|---|---|---|---|---|
@@ -39,7 +45,7 @@ simulator.
 ABOUT = {
     "gpipe": (
         "All forwards run before the first backward: a step is simple, and every worker keeps all M activations. "
-        "The bubble is (P - 1)(F + B + W)."
+        "The bubble is (P - 1)(F + I + W)."
     ),
     "1f1b": (
         "After a warm-up of P - 1 - s forwards, worker s alternates one forward and one backward. The bubble is "
@@ -47,7 +53,7 @@ ABOUT = {
     ),
     "interleaved-1f1b": (
         "Each worker holds V chunks of the model in loops, so that the pipeline fills V times faster. The bubble is (P - "
-        "1)(F + B + W)/V for M >= P, at the cost of V times as many messages and a little more memory."
+        "1)(F + I + W)/V for M >= P, at the cost of V times as many messages and a little more memory."
     ),
     "looped-bfs": (
         "The loops of interleaved 1F1B, breadth first: all micro-batches pass a chunk before the next chunk begins. The "
@@ -85,15 +91,15 @@ ABOUT = {
     ),
     "zb-h1": (
         "The backward is split: input gradients I run at once, and weight gradients W wait and fill bubbles. With 1F1B's "
-        "memory the makespan bubble is (P - 1) max(F + B - W, F, B), a third of 1F1B's for equal times."
+        "memory the makespan bubble is (P - 1) max(F + I - W, F, I), a third of 1F1B's for equal times."
     ),
     "zb-h2": (
-        "The warm-up is twice that of ZB-H1, with up to 2P - 1 activations. For equal times there is no idle time within a "
-        "worker's span, only the staircase at both ends."
+        "The warm-up is twice that of ZB-H1, with up to 2P - 1 activations. For equal times there is no idle time between "
+        "a worker's first and last instruction, only the staircase at both ends."
     ),
     "zb-v": (
-        "Two chunks per worker in a V: worker w holds stages w and 2P - 1 - w. With 1F1B's memory there is no "
-        "bubble within a worker's span for equal times."
+        "Two chunks per worker in a V: worker w holds stages w and 2P - 1 - w. With 1F1B's memory there is no idle "
+        "time between a worker's first and last instruction, for equal times."
     ),
     "v-half": (
         "The V placement with repeating blocks that keep about half of 1F1B's activations, for a bubble of at most "
@@ -103,7 +109,7 @@ ABOUT = {
         "The V placement at about a third of 1F1B's activations, for a bubble near 1F1B's."
     ),
     "interleaved-zb": (
-        "ZB-H1 in the loops of interleaved 1F1B. The bubble is (P - 1) max(F + B - W, F, B)/V, at the cost of V times as "
+        "ZB-H1 in the loops of interleaved 1F1B. The bubble is (P - 1) max(F + I - W, F, I)/V, at the cost of V times as "
         "many messages."
     ),
     "dualpipe": (
@@ -134,9 +140,9 @@ ABOUT = {
 }
 # Forms of bubble and peak that are bounds, or apply to one family only. They are therefore not among the laws.
 FORMS = {
-    "chimera": ("P F + (2P-2)(B+W) - M T (M = P)", "P/2 + 1 to P (M = P)"),
-    "v-half": ("at most (3P-7)/2, odd P (3P-4)/2 (F = B = W = 1, M > P/2)", "at most (P+2) div 2"),
-    "v-min": ("at most 2P - 2.5, 3 divides P: 2P - 3.5 (F = B = W = 1, M >= P)", "at most (P+4) div 3"),
+    "chimera": ("P F + (2P-2)(I+W) - M T (M = P)", "P/2 + 1 to P (M = P)"),
+    "v-half": ("at most (3P-7)/2, odd P (3P-4)/2 (F = I = W = 1, M > P/2)", "at most (P+2) div 2"),
+    "v-min": ("at most 2P - 2.5, 3 divides P: 2P - 3.5 (F = I = W = 1, M >= P)", "at most (P+4) div 3"),
     "varuna": ("", "min(M, 3(P-1)) (P > 1)"),
     "zb-1p": ("", "at most P"),
     "zb-2p": ("", "at most 2P"),

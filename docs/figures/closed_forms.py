@@ -1,7 +1,7 @@
 """Closed forms of bubbles and memory, where they hold, and their comparison with the simulator over a grid.
 
-P workers, M micro-batches, V chunks per worker; F, B, W the times of forward, input gradient and weight gradient per worker
-and micro-batch, T their sum; no latency.
+P workers, M micro-batches, V chunks per worker; F, I, W (in a Point: f, b, w) the times of forward, input gradient and weight
+gradient per worker and micro-batch, T their sum; no latency. The zero-bubble paper writes B for I.
 """
 
 from __future__ import annotations
@@ -83,50 +83,50 @@ def _laws() -> Iterator[Law]:
         yield Law("interleaved-1f1b", loops, "peak", "min(M, ((V-1) k + 2P - 1)/V)", "any legal M",
                   lambda x: min(x.m, ((x.v - 1) * x.round + 2 * x.p - 1) / x.v))  # fmt: skip
         yield Law("looped-bfs", loops, "peak", "M", "any M", lambda x: x.m)
-        yield Law("interleaved-zb", loops, "makespan", "(P-1) max(F+B-W, F, B)/V", "M > P",
+        yield Law("interleaved-zb", loops, "makespan", "(P-1) max(F+I-W, F, I)/V", "M > P",
                   lambda x: _h1(x) / x.v if x.m > x.p else None)  # fmt: skip
         yield Law("interleaved-zb", loops, "peak", "min(M, ((V-1) k + P)/V)", "any legal M",
                   lambda x: min(x.m, ((x.v - 1) * x.round + x.p) / x.v))  # fmt: skip
-    yield Law("zb-h1", {}, "makespan", "(P-1) max(F+B-W, F, B)", "M > P", lambda x: _h1(x) if x.m > x.p else None)
-    yield Law("zb-h1", {}, "span", "the same", "M > P, W <= F, W <= B",
+    yield Law("zb-h1", {}, "makespan", "(P-1) max(F+I-W, F, I)", "M > P", lambda x: _h1(x) if x.m > x.p else None)
+    yield Law("zb-h1", {}, "span", "the same", "M > P, W <= F, W <= I",
               lambda x: _h1(x) if x.m > x.p and _small(x) else None)  # fmt: skip
-    yield Law("zb-h1", {}, "makespan", "(M+P-1)(F+B) + W - M T", "M <= P, W <= F, W <= B",
+    yield Law("zb-h1", {}, "makespan", "(M+P-1)(F+I) + W - M T", "M <= P, W <= F, W <= I",
               lambda x: (x.m + x.p - 1) * (x.f + x.b) + x.w - x.m * x.t if x.m <= x.p and _small(x) else None)  # fmt: skip
     yield Law("zb-h1", {}, "peak", "min(M, P)", "any M", lambda x: min(x.m, x.p))
     for figure, least in (("span", "0"), ("makespan", "F")):
-        yield Law("zb-h2", {}, figure, f"(P-1) max({least}, F+B-2W)", "M >= 2P-1, B <= F",
+        yield Law("zb-h2", {}, figure, f"(P-1) max({least}, F+I-2W)", "M >= 2P-1, I <= F",
                   lambda x, s=figure: (x.p - 1) * max(0 if s == "span" else x.f, _h2(x))
                   if x.m >= 2 * x.p - 1 and x.b <= x.f else None)  # fmt: skip
-        yield Law("zb-h2", {}, figure, f"(P-1) max({least}, F+B-2W, B-F)", "M >= 2P-1",
+        yield Law("zb-h2", {}, figure, f"(P-1) max({least}, F+I-2W, I-F)", "M >= 2P-1",
                   lambda x, s=figure: (x.p - 1) * max(0 if s == "span" else x.f, _h2(x), x.b - x.f)
                   if x.m >= 2 * x.p - 1 else None)  # fmt: skip
     yield Law("zb-h2", {}, "peak", "2P-1", "M >= 2P-1", lambda x: 2 * x.p - 1 if x.m >= 2 * x.p - 1 else None)
-    yield Law("zb-v", {}, "span", "0", "F = B = W, M >= 2P-1",
+    yield Law("zb-v", {}, "span", "0", "F = I = W, M >= 2P-1",
               lambda x: 0 if x.equal and x.m >= 2 * x.p - 1 else None)  # fmt: skip
-    yield Law("zb-v", {}, "makespan", "(P-1) F/2", "F = B = W, M >= 2P-1",
+    yield Law("zb-v", {}, "makespan", "(P-1) F/2", "F = I = W, M >= 2P-1",
               lambda x: (x.p - 1) * x.f / 2 if x.equal and x.m >= 2 * x.p - 1 else None)  # fmt: skip
-    yield Law("zb-v", {}, "makespan", "(M+P-1)(F+B) + W - M T", "F = W <= B, M <= P",
+    yield Law("zb-v", {}, "makespan", "(M+P-1)(F+I) + W - M T", "F = W <= I, M <= P",
               lambda x: (x.m + x.p - 1) * (x.f + x.b) + x.w - x.m * x.t
               if x.f == x.w <= x.b and x.m <= x.p else None)  # fmt: skip
-    yield Law("zb-v", {}, "peak", "P", "F = B = W, any M", lambda x: x.p if x.equal else None, most=True)
+    yield Law("zb-v", {}, "peak", "P", "F = I = W, any M", lambda x: x.p if x.equal else None, most=True)
     for v in (2, 4):
-        yield Law("hanayo", {"chunks": v}, "makespan", "(P-1)(F + K (B+W-F))/(V/2)", "M = K P, B+W >= F",
+        yield Law("hanayo", {"chunks": v}, "makespan", "(P-1)(F + K (I+W-F))/(V/2)", "M = K P, I+W >= F",
                   lambda x: (x.p - 1) * (x.f + x.m // x.p * (x.b + x.w - x.f)) / (x.v / 2)
                   if x.m % x.p == 0 and x.b + x.w >= x.f else None)  # fmt: skip
         yield Law("hanayo", {"chunks": v}, "peak", "P", "any M", lambda x: x.p, most=True)
-    yield Law("gems", {}, "makespan", "M (2P+1) + P - 1 - M T", "F = 1, B + W = 2",
+    yield Law("gems", {}, "makespan", "M (2P+1) + P - 1 - M T", "F = 1, I + W = 2",
               lambda x: x.m * (2 * x.p + 1) + x.p - 1 - 3 * x.m if x.equal else None)  # fmt: skip
     yield Law("gems", {}, "peak", "1", "even M", lambda x: 1)
-    yield Law("dualpipe", {"pair_semantics": "atomic"}, "makespan", "(P/2-1)(2F+B-W)", "W <= B <= F",
+    yield Law("dualpipe", {"pair_semantics": "atomic"}, "makespan", "(P/2-1)(2F+I-W)", "W <= I <= F",
               lambda x: (x.p / 2 - 1) * (2 * x.f + x.b - x.w) if x.w <= x.b <= x.f else None)  # fmt: skip
-    yield Law("dualpipe", {"pair_semantics": "split"}, "makespan", "(P/2-1)(F+B-W)", "W <= B <= F <= B+W",
+    yield Law("dualpipe", {"pair_semantics": "split"}, "makespan", "(P/2-1)(F+I-W)", "W <= I <= F <= I+W",
               lambda x: (x.p / 2 - 1) * (x.f + x.b - x.w) if x.w <= x.b <= x.f <= x.b + x.w else None)  # fmt: skip
     for pairs in ("atomic", "split"):
         yield Law("dualpipe", {"pair_semantics": pairs}, "peak", "P+1", "any legal M", lambda x: x.p + 1)
-    yield Law("dualpipev", {}, "makespan", "(P-1) F/2", "F = B = W", lambda x: (x.p - 1) * x.f / 2 if x.equal else None)
+    yield Law("dualpipev", {}, "makespan", "(P-1) F/2", "F = I = W", lambda x: (x.p - 1) * x.f / 2 if x.equal else None)
     yield Law("dualpipev", {}, "peak", "P + 1/2", "any legal M", lambda x: x.p + 0.5)
     for method in ("pipedream", "pipedream-2bw", "hetpipe"):
-        yield Law(method, {"steps": 8}, "steady", "0", "M >= 2P, F = B = W",
+        yield Law(method, {"steps": 8}, "steady", "0", "M >= 2P, F = I = W",
                   lambda x: 0 if x.m >= 2 * x.p and x.equal else None)  # fmt: skip
         yield Law(method, {"steps": 8}, "peak", "P", "M >= 2P", lambda x: x.p if x.m >= 2 * x.p else None)
 

@@ -67,6 +67,10 @@ int weight_copies(const Schedule& plan) {
   return *std::max_element(copies.begin(), copies.end()) * plan.lowering.pipelines;
 }
 
+bool has_several(const std::vector<double>& speeds) {
+  return std::any_of(speeds.begin(), speeds.end(), [&](double s) { return s != speeds.front(); });
+}
+
 double byte_limit(const RankOptions& o, const Costs& costs, std::size_t worker) {
   const double all = o.limit_bytes;
   const std::vector<double>& of = costs.memory_limit;
@@ -122,6 +126,9 @@ class Ranker {
       result_.notes.push_back(
           "the costs have one stage, which counts as a worker's share of the model: each of V "
           "stages on a worker takes 1/V of it");
+    if (is_cut_blindly_)
+      result_.notes.push_back(
+          "the cut of the blocks ignores the workers' speeds; hetu plan searches the cut");
     note_copies();
     std::stable_sort(result_.ranked.begin(), result_.ranked.end(),
                      [](const Ranked& a, const Ranked& b) {
@@ -157,6 +164,8 @@ class Ranker {
       result_.ranked.push_back(measured(name, sizes, *plan, costs));
       result_.ranked.back().blocks_per_stage = std::move(cut);
       share_is_cut_ |= cuts_share;
+      is_cut_blindly_ |=
+          !result_.ranked.back().blocks_per_stage.empty() && has_several(costs.speed);
       for (const StageCost& c : costs.stages) {
         sums_are_free_ &= c.reduce_grad == 0 && costs.allreduce == 0;
         weights_are_free_ &= c.weight_bytes == 0;
@@ -220,6 +229,12 @@ class Ranker {
   Ranked measured(const std::string& name, const Sizes& sizes, const Schedule& plan,
                   const Costs& costs) const {
     const Simulation s = simulate(plan, costs, o_.run);
+    const bool has_bytes = std::any_of(s.workers.begin(), s.workers.end(),
+                                       [](const WorkerTiming& w) { return w.peak_bytes > 0; });
+    require(o_.limit_bytes == 0 || has_bytes,
+            "the costs in this number of stages ({}) have no activation_bytes or weight_bytes, "
+            "which --memory-limit in bytes needs",
+            model_stages(plan));
     Ranked r{name, sizes, s.asynchronous, 0, s.step_time, s.makespan, s.bubble_fraction, 0, 0};
     r.copies = weight_copies(plan);
     for (std::size_t w = 0; w < s.workers.size(); ++w) {
@@ -237,6 +252,7 @@ class Ranker {
 
   const RankOptions& o_;
   const CostsOfMicros& costs_;
+  bool is_cut_blindly_ = false;  // blocks were cut for workers of different speeds
   bool guessed_ = false, share_is_cut_ = false, sums_are_free_ = true, weights_are_free_ = true;
   std::int64_t counted_ = 0, expected_ = 0;
   Ranking result_;

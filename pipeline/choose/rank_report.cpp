@@ -100,9 +100,9 @@ std::string to_text(const Ranking& r, std::size_t most) {
   text += cuts_text(r, most);
   if (!r.ranked.empty())
     text += fmt::format(
-        "peak: most micro-batches of a worker that have run F and not all of their backward, which "
-        "--memory-limit A counts; recompute keeps the number{}\n",
-        bytes ? " and lowers MiB" : "");
+        "peak: most activations of a worker, in micro-batches: an F adds 1, a B takes 1, I and W "
+        "take 1/2\neach; --memory-limit A limits it, and recompute keeps it{}\n",
+        bytes ? ". MiB: kept until W; recompute lowers it" : "");
   text += refused_text(r.refused);
   if (r.recompute_guessed)
     text +=

@@ -170,6 +170,30 @@ std::vector<std::vector<int>> cuts_from(const json& in, const std::string& origi
   return cuts;
 }
 
+// Reads stages and blocks. Costs of blocks alone are those of the model in one stage, from which
+// other numbers of stages are cut.
+void read_parts(const json& in, double ms, const std::string& origin, Costs& costs) {
+  if (in.contains("blocks")) {
+    for (const json& b : list(in, "blocks", origin)) {
+      const std::string at = fmt::format("{}: block {}", origin, costs.blocks.size());
+      costs.blocks.push_back({stage_from(b, ms, at, true), number(b, "weight", 1, at)});
+    }
+  }
+  costs.stages.clear();
+  if (in.contains("stages")) {
+    for (const json& s : list(in, "stages", origin))
+      costs.stages.push_back(
+          stage_from(s, ms, fmt::format("{}: stage {}", origin, costs.stages.size())));
+    if (costs.stages.empty()) wrong(origin, "'stages' is empty; give one entry, or one per stage");
+    return;
+  }
+  if (costs.blocks.empty())
+    wrong(origin,
+          "'stages' is missing; give a list with one entry per stage, or 'blocks' with one entry "
+          "per block of the model");
+  costs = recut(costs, 1);
+}
+
 Costs from_json(const json& in, const std::string& origin) {
   check_keys(in,
              {"unit", "samples_per_micro_batch", "stages", "cuts", "blocks", "link", "allreduce",
@@ -180,19 +204,7 @@ Costs from_json(const json& in, const std::string& origin) {
   costs.unit = "ms";
   costs.per_worker = false;
   check_samples(in, origin);
-  if (!in.contains("stages"))
-    wrong(origin, "'stages' is missing; it must be a list with one entry per stage");
-  costs.stages.clear();
-  for (const json& s : list(in, "stages", origin))
-    costs.stages.push_back(
-        stage_from(s, ms, fmt::format("{}: stage {}", origin, costs.stages.size())));
-  if (costs.stages.empty()) wrong(origin, "'stages' is empty; give one entry, or one per stage");
-  if (in.contains("blocks")) {
-    for (const json& b : list(in, "blocks", origin)) {
-      const std::string at = fmt::format("{}: block {}", origin, costs.blocks.size());
-      costs.blocks.push_back({stage_from(b, ms, at, true), number(b, "weight", 1, at)});
-    }
-  }
+  read_parts(in, ms, origin, costs);
   if (in.contains("cuts")) costs.cuts = cuts_from(list(in, "cuts", origin), origin);
   read_links(in, ms, origin, costs);
   costs.allreduce = number(in, "allreduce", 0, origin) * ms;

@@ -84,22 +84,23 @@ Fields fields(Stragglers& o) {
             "\"pipeline=1,factor=2\"");
     o.slow.push_back(made);
   }};
-  return {{.name = "jitter",
-           .value = &o.jitter,
-           .argument = "S",
-           .doc = "multiply each time by (1 + S |N(0,1)|)"},
-          {.name = "seed", .value = &o.seed, .argument = "N", .doc = "seed of jitter and pauses"},
-          {.name = "hetero",
-           .value = &o.hetero,
-           .argument = "X",
-           .doc = "pause for X (seconds; in a simulation, time units) before one compute "
-                  "instruction in ten, to mimic uneven hosts"},
-          {.name = "slow",
-           .value = slow,
-           .argument = "WHO",
-           .doc = "slow down a pipeline or a worker: \"pipeline=1,factor=2\" or "
-                  "\"worker=5,factor=1.3,from=100,to=300\" (times in the unit of --hetero); may be "
-                  "repeated"}};
+  return {
+      {.name = "jitter",
+       .value = &o.jitter,
+       .argument = "S",
+       .doc = "multiply each time by (1 + S |N(0,1)|)"},
+      {.name = "seed", .value = &o.seed, .argument = "N", .doc = "seed of jitter and pauses"},
+      {.name = "hetero",
+       .value = &o.hetero,
+       .argument = "X",
+       .doc = "pause for X (seconds; in a simulation, time units) before one compute "
+              "instruction in ten, to mimic uneven hosts"},
+      {.name = "slow",
+       .value = slow,
+       .argument = "WHO",
+       .doc = "slow down a pipeline or a worker: \"pipeline=1,factor=2\" or "
+              "\"worker=5,factor=1.3,from=100,to=300\" (times in the unit of --hetero); least=T "
+              "in place of factor=X is a minimum time of each instruction; may be repeated"}};
 }
 
 void check_stragglers(const Stragglers& o, int pipelines, int workers) {

@@ -133,7 +133,8 @@ const std::vector<Method>& methods() {  // NOLINT(readability-function-size): a 
        .generate = zb_h1},
       {.name = "zb-h2",
        .aliases = {"zbh2"},
-       .doc = "Twice the warm-up of ZB-H1 and its memory, no bubble (Zero Bubble, Qi et al. 2024).",
+       .doc = "Twice the warm-up of ZB-H1 and its memory; for F = I = W no idle time between a "
+              "worker's first and last instruction (Zero Bubble, Qi et al. 2024).",
        .options = {},
        .stages_rule = "any P >= 1",
        .legal_stages = any_stages,
@@ -142,7 +143,8 @@ const std::vector<Method>& methods() {  // NOLINT(readability-function-size): a 
        .generate = zb_h2},
       {.name = "zb-v",
        .aliases = {"zbv", "ScheduleZBVZeroBubble"},
-       .doc = "V placement without a bubble for F = B = W (Zero Bubble, Qi et al. 2024).",
+       .doc = "V placement; for F = I = W no idle time between a worker's first and last "
+              "instruction (Zero Bubble, Qi et al. 2024).",
        .options = {},
        .stages_rule = "any P >= 1",
        .legal_stages = any_stages,

@@ -279,7 +279,12 @@ Ranking ranking_of(ChooseOptions& r) {
   require(costs.table.blocks_per_stage == 0 || costs.costs.empty() ||
               is_block_table(read_text(costs.costs)),
           "--blocks-per-stage needs a CSV of blocks, and {} is not one", costs.costs);
-  if (costs.table.blocks_per_stage == 0) check_bytes_known(r.plan, costs_as_given(r.plan));
+  if (costs.table.blocks_per_stage == 0) {
+    // Methods have different numbers of stages, which may be cut from the blocks.
+    Costs given = costs_as_given(r.plan);
+    for (const BlockCost& b : given.blocks) given.stages.push_back(b.cost);
+    check_bytes_known(r.plan, given);
+  }
   if (costs.costs.empty() && rank.batch == 0) costs.table = {};
   return rank_methods(rank, [&](int micro_batches) { return costs_of_micros(r, micro_batches); });
 }

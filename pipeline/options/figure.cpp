@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/quantity.h"
 #include "pipeline/cost/cost.h"
 #include "pipeline/render/refused.h"
 #include "pipeline/render/render.h"
@@ -46,25 +47,33 @@ GridOptions terminal_grid(bool to_file) {
   return grid;
 }
 
-std::string figure_title(const std::string& method, int stages, int micro_batches) {
-  return fmt::format("{}: {} stages, {} micro-batches", method, stages, micro_batches);
+TimeUnit plain_units() { return unit_of(""); }
+
+std::string sizes_text(const Schedule& plan) {
+  const int stages = model_stages(plan);
+  return fmt::format("{}{}, {}",
+                     stages == plan.stages ? "" : quantity(plan.stages, "worker") + ", ",
+                     quantity(stages, "stage"), quantity(plan.micro_batches, "micro-batch"));
 }
 
-std::string figure_title(const PlanOptions& o, const std::string& method, int stages,
-                         int micro_batches) {
-  return o.title.empty() ? figure_title(method, stages, micro_batches) : o.title;
+std::string figure_title(const Schedule& plan) {
+  return fmt::format("{}: {}", plan.method, sizes_text(plan));
 }
 
-std::string grid_over_time(const PlanOptions& o, const Simulation& s) {
+std::string figure_title(const PlanOptions& o, const Schedule& plan) {
+  return o.title.empty() ? figure_title(plan) : o.title;
+}
+
+std::string grid_over_time(const PlanOptions& o, const Simulation& s, const Schedule& plan) {
   GridOptions grid = terminal_grid(!o.output.empty());
-  grid.title = figure_title(o, s.method, s.stages, s.micro_batches);
+  grid.title = figure_title(o, plan);
   grid.unit = unit_of(s.time_unit);
   return render_grid(s.events, grid);
 }
 
 std::string grid_of_rows(const PlanOptions& o, const Schedule& plan) {
   GridOptions grid = terminal_grid(!o.output.empty());
-  grid.title = figure_title(o, plan.method, plan.stages, plan.micro_batches);
+  grid.title = figure_title(o, plan);
   return render_rows(plan, grid);
 }
 
@@ -88,7 +97,7 @@ std::string page_of_run(const PlanOptions& o, const Simulation& s, const Schedul
   options.style = style_of(o.style);
   options.width = pixels_of_mm(o.width_mm);
   options.height = pixels_of_mm(o.height_mm);
-  options.title = figure_title(o, s.method, s.stages, s.micro_batches);
+  options.title = figure_title(o, plan);
   options.unit = unit_of(s.time_unit);
   options.placements = plan.placements;
   if (s.pipelines > 1) options.workers_per_pipeline = static_cast<int>(plan.workers.size());
@@ -98,7 +107,7 @@ std::string page_of_run(const PlanOptions& o, const Simulation& s, const Schedul
 std::string figure_of_run(const PlanOptions& o, const Simulation& s, const Schedule& plan) {
   if (is_page(o.format)) return page_of_run(o, s, plan);
   if (o.format == "trace") return trace_text(s.events, plan, costs_for(o, plan));
-  std::string text = grid_over_time(o, s);
+  std::string text = grid_over_time(o, s, plan);
   // The user can't see otherwise which blocks of the costs became a stage.
   if (o.costs.costs.empty() || o.has("partition")) return text;
   const Costs costs = costs_of(o);
@@ -112,7 +121,7 @@ std::string page_of_refused(const PlanOptions& o, const Schedule& plan,
                             const std::string& diagnosis) {
   const RefusedRun refused = run_refused(plan, diagnosis, costs_for(o, plan), o.run);
   SvgOptions options;
-  options.title = figure_title(o, plan.method, plan.stages, plan.micro_batches) + ": refused";
+  options.title = figure_title(o, plan) + ": refused";
   options.width = pixels_of_mm(o.width_mm);
   options.height = pixels_of_mm(o.height_mm);
   options.unit = unit_of(costs_of(o).unit);

@@ -11,14 +11,22 @@ namespace hetu {
 /// grid goes to a file, the grid is plain and 100 columns wide.
 GridOptions terminal_grid(bool to_file);
 
-/// Returns a title such as "1f1b: 4 stages, 8 micro-batches".
-std::string figure_title(const std::string& method, int stages, int micro_batches);
-/// As above, unless --title gives one.
-std::string figure_title(const PlanOptions& o, const std::string& method, int stages,
-                         int micro_batches);
+/// Returns the unit of figures of plain time units: "units".
+TimeUnit plain_units();
 
-/// Returns a grid over time, in the width and colour of standard output unless it goes to a file.
-std::string grid_over_time(const PlanOptions& o, const Simulation& simulation);
+/// Returns the sizes of a plan: "4 stages, 8 micro-batches", or "4 workers, 8 stages, 8
+/// micro-batches" if workers and stages differ in number.
+std::string sizes_text(const Schedule& plan);
+
+/// Returns a title such as "1f1b: 4 stages, 8 micro-batches".
+std::string figure_title(const Schedule& plan);
+/// As above, unless --title gives one.
+std::string figure_title(const PlanOptions& o, const Schedule& plan);
+
+/// Returns a grid over time of a simulated plan, in the width and colour of standard output unless
+/// it goes to a file.
+std::string grid_over_time(const PlanOptions& o, const Simulation& simulation,
+                           const Schedule& plan);
 
 /// Returns a grid of a plan's instructions in order, without time.
 std::string grid_of_rows(const PlanOptions& o, const Schedule& plan);

@@ -374,9 +374,9 @@ VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& l
 }
 
 std::string trace_text(std::vector<TraceEvent> events, const Schedule& plan, const Costs& costs) {
-  const std::string metadata =
-      fmt::format("{{\"plan\":{},\"costs\":{},\"versions\":{{\"hetu\":\"{}\"}}}}", to_json(plan),
-                  to_json(costs, plan), HETU_VERSION);
+  const std::string metadata = fmt::format(
+      "{{\"plan\":{},\"costs\":{},\"time_unit\":\"{}\",\"versions\":{{\"hetu\":\"{}\"}}}}",
+      to_json(plan), to_json(costs, plan), costs.unit.empty() ? "unit" : costs.unit, HETU_VERSION);
   return trace_to_json({std::move(events), metadata}) + "\n";
 }
 

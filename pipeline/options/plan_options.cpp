@@ -215,10 +215,9 @@ Fields fields(PlanOptions& o) {
       .value = limit,
       .argument = "A",
       .doc =
-          "memory limit per worker: micro-batches that have run F and not all of their backward, "
-          "or "
-          "bytes of activations and weights with KiB, MiB or GiB; the plan is proved to stay "
-          "within it, and methods that choose by costs observe it"};
+          "memory limit per worker: activations in micro-batches (an F adds 1, a B takes 1, I and "
+          "W take 1/2 each), or bytes of activations, kept until W, and weights with KiB, MiB or "
+          "GiB; the plan is proved to stay within it, and methods that choose by costs observe it"};
   Fields all = joined(fields(o.sizes), of_files(o));
   all = joined(joined(std::move(all), fields(o.costs)),
                {speed_field(o.speed), partition_field(o.partition)});

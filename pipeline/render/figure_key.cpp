@@ -181,12 +181,14 @@ void Layout::add_index_words(std::size_t s) {
 
 void Layout::add_key() {
   Legend legend(out_, margin_, y_ + 12, narrow_);
+  bool is_split = false;
   for (const KindLook& look : kind_looks()) {
     const bool present = std::any_of(out_.rows.begin(), out_.rows.end(), [&](const BlockRow& row) {
       return std::any_of(row.blocks.begin(), row.blocks.end(),
                          [&](const Block& b) { return !b.hidden && b.look == &look; });
     });
     if (!present) continue;
+    is_split = is_split || look.kind == "I";
     std::string name(look.name);
     if (look.lane == Lane::Main && !look.kind.empty() && look.kind.size() == 1)
       name = fmt::format("{} {}", look.kind, look.name);
@@ -208,7 +210,10 @@ void Layout::add_key() {
   if (has_boundaries_) legend.add_line("the worker's next step begins");
   if (metrics_.index_every > 0)
     legend.add("darker: micro-batches " + index_text(sets_, metrics_.index_every), 0);
-  if (has_peaks()) legend.add("peak: activations held at once, in micro-batches", 0);
+  if (has_peaks()) {
+    legend.add("peak: activations held at once, in micro-batches", 0);
+    if (is_split) legend.add("peak: I and W take 1/2 each", 0);
+  }
   y_ = legend.y() + 8;
 }
 

@@ -13,9 +13,10 @@ namespace {
 struct TimeScale {
   double origin_us = 0;
   double columns_per_us = 0;
-  int columns = 0;     ///< columns of the cells
-  int cell = 0;        ///< columns of one common time unit; 0: no unit fits
-  double unit_us = 0;  ///< the common time unit
+  int columns = 0;           ///< columns of the cells
+  int cell = 0;              ///< columns of one common time unit; 0: no unit fits
+  double unit_us = 0;        ///< the common time unit
+  bool cuts_labels = false;  ///< the shortest instruction has fewer columns than its label
   /// blocks are narrower than a column: each column shows the kind that fills most of it
   bool dominant = false;
 };
@@ -76,6 +77,7 @@ TimeScale choose_scale(const std::vector<TraceEvent>& events, const Usage& usage
   }
   scale.columns_per_us = columns / span;
   scale.dominant = shortest * scale.columns_per_us < 1;
+  scale.cuts_labels = shortest * scale.columns_per_us < cell_length;
   return scale;
 }
 
@@ -128,6 +130,12 @@ std::string draw_row(const std::vector<TraceEvent>& events, const std::vector<st
   return canvas.text(color);
 }
 
+/// Returns the unit's name after a number: "1 unit", "2 units".
+std::string of_one(const std::string& unit, double number) {
+  const bool is_plain = unit == "units" && short_number(number, 3) == "1";
+  return is_plain ? "unit" : unit;
+}
+
 std::string key_of(const std::vector<TraceEvent>& events, const TimeScale& scale,
                    const TimeUnit& unit, int columns) {
   std::vector<std::string> pieces;
@@ -139,12 +147,14 @@ std::string key_of(const std::vector<TraceEvent>& events, const TimeScale& scale
   }
   pieces.emplace_back(". idle");
   if (scale.cell > 0) {
-    pieces.push_back(fmt::format("{} {} = {} {}", scale.cell,
-                                 scale.cell == 1 ? "column" : "columns",
-                                 short_number(scale.unit_us / unit.us, 3), unit.name));
+    pieces.push_back(fmt::format(
+        "{} {} = {} {}", scale.cell, scale.cell == 1 ? "column" : "columns",
+        short_number(scale.unit_us / unit.us, 3), of_one(unit.name, scale.unit_us / unit.us)));
   } else if (scale.columns_per_us > 0) {
     pieces.push_back(
         fmt::format("1 column = {:.3g} {}", 1 / scale.columns_per_us / unit.us, unit.name));
+    if (scale.cuts_labels)
+      pieces.emplace_back("labels are cut: -o FILE.svg, .png or .pdf draws them whole");
   }
   return folded(pieces, columns);
 }

@@ -174,9 +174,7 @@ void bind_schedule(nb::module_& m) {
       .def("json", [](const Schedule& s) { return to_json(s); })
       .def("__repr__",
            [](const Schedule& s) {
-             return fmt::format("<hetu plan {}, {} workers>",
-                                figure_title(s.method, s.stages, s.micro_batches),
-                                s.workers.size());
+             return fmt::format("<hetu plan {}, {} workers>", figure_title(s), s.workers.size());
            })
       .def("_repr_svg_", &svg_of, "Returns a figure for notebooks.");
   m.def("method_records", &method_records, "Returns every method of this build, as dicts.");

@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "base/error.h"
+#include "base/words.h"
 
 namespace nb = nanobind;
 
@@ -58,12 +59,25 @@ FieldValue from_python(const std::string& name, nb::handle value) {
        text_of_python(nb::repr(value)).substr(0, 60));
 }
 
+// Returns the quoted example of a field's description as a dict: {"pipeline": 1, "factor": 2} for
+// "pipeline=1,factor=2".
+std::string example_of(const OptionField& field) {
+  const std::vector<std::string> quotes = split(field.doc, '"');
+  std::string text;
+  for (const std::string& part : split(quotes.size() > 1 ? quotes[1] : "key=1", ',')) {
+    const std::size_t equals = part.find('=');
+    text += fmt::format("{}\"{}\": {}", text.empty() ? "" : ", ", part.substr(0, equals),
+                        part.substr(equals + 1));
+  }
+  return "{" + text + "}";
+}
+
 // Sets records. Each record is a dict of its keys.
 void set_records(const OptionField& field, nb::handle values) {
   const auto& records = std::get<RecordAccess>(field.value);
   const auto check = [&](bool fits, nb::handle got) {
-    require(fits, "{}: expected a list of dicts, such as [{{\"key\": 1}}], got {}", field.name,
-            text_of_python(nb::repr(got)).substr(0, 60));
+    require(fits, "{}: expected a list of dicts, such as [{}], got {}", field.name,
+            example_of(field), text_of_python(nb::repr(got)).substr(0, 60));
   };
   check(nb::isinstance<nb::list>(values) || nb::isinstance<nb::tuple>(values), values);
   for (const nb::handle one : values) {

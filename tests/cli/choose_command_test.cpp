@@ -20,7 +20,8 @@ TEST(ChooseCommand, RanksUnderALimit) {
   EXPECT_THAT(o.out,
               HasSubstr("  plan needs more activations than the limit of 2.5 micro-batches:\n"
                         "    gpipe M=8, gpipe M=8 +recompute, 1f1b M=8, "));
-  EXPECT_THAT(o.out, HasSubstr("peak: most micro-batches of a worker"));
+  EXPECT_THAT(o.out,
+              HasSubstr("peak: most activations of a worker, in micro-batches: an F adds 1"));
   const Outcome table =
       hetu("choose --stages 4 --micro-batches 8 --memory-limit 2.5 -o table.csv && cat table.csv");
   ASSERT_EQ(table.status, 0) << table.err;
@@ -31,6 +32,28 @@ TEST(ChooseCommand, RanksUnderALimit) {
   ASSERT_EQ(two.status, 0) << two.err;
   EXPECT_THAT(two.out, HasSubstr("\"time_per_sample\": 4.125"));
   EXPECT_THAT(two.out, Not(HasSubstr("zb-h1")));
+}
+
+// The one stage has no bytes, but the blocks have, from which two stages are cut.
+TEST(ChooseCommand, TakesTheBytesOfBlocks) {
+  const std::string block = R"({"activation_bytes": 1048576, "weight_bytes": 1048576})";
+  const std::string blocks = R"("blocks": [)" + block + ", " + block + ", " + block + "]";
+  file("one.json", R"({"stages": [{"forward": 3}], )" + blocks + "}");
+  file("alone.json", "{" + blocks + "}");
+  const std::string base = "choose --micro-batches 4 --methods gpipe,1f1b --speed 1,0.5 ";
+  for (const char* costs : {"one.json", "alone.json"}) {
+    const Outcome o = hetu(base + "--stages 2 --memory-limit 9MiB --costs " + std::string(costs));
+    ASSERT_EQ(o.status, 0) << o.err;
+    EXPECT_THAT(o.out, HasSubstr("\n   1  1f1b M=4 ")) << costs;
+    EXPECT_THAT(o.out, HasSubstr("gpipe M=4")) << costs;
+    EXPECT_THAT(o.out, HasSubstr("worker 0 peaks at 10.0 MiB; the limit is 9.0 MiB")) << costs;
+    EXPECT_THAT(o.out, HasSubstr("ignores the workers' speeds; hetu plan searches")) << costs;
+  }
+  const Outcome stage = hetu(
+      "choose --stages 1 --micro-batches 4 --methods 1f1b --costs one.json "
+      "--memory-limit 9MiB");
+  EXPECT_THAT(stage.out, HasSubstr("the costs in this number of stages (1) have no activation_bytes"));
+  EXPECT_EQ(hetu("simulate 1f1b --stages 2 --micro-batches 4 --costs alone.json").status, 0);
 }
 
 // With a batch of 64, M = 4 uses the table row of micro-batch size 16, and M = 8 that of size 8.

@@ -62,7 +62,7 @@ TEST(Cli, DrawsARefusedPlanWithThePlaceMarked) {
       EXPECT_EQ(o.err, told.err) << plan;
       const std::string figure = read_text(folder() / fmt::format("r.{}", format));
       EXPECT_THAT(figure, HasSubstr(": refused"));
-      EXPECT_THAT(figure, HasSubstr("is at step"));
+      EXPECT_THAT(figure, HasSubstr("is at cell"));
     }
   }
   // Formats without a figure write nothing.
@@ -201,9 +201,9 @@ TEST(Cli, PrintsTheDeadlockOfUnbufferedSendsAndExitsWithOne) {
   EXPECT_EQ(o.status, 1);
   EXPECT_EQ(o.out, "");
   EXPECT_EQ(o.err,
-            "schedule deadlocks with 0 send slot(s) per channel:\n"
-            "  worker 0 is at step 3: 0SEND_F1 waits for 1RECV_F1, after 0F1\n"
-            "  worker 1 is at step 3: 1SEND_B0 waits for 0RECV_B0, after 1B0\n");
+            "schedule deadlocks with 0 send slots (messages that may wait between two workers):\n"
+            "  worker 0 is at cell 4 with messages, after its 0F1: 0SEND_F1 waits for 1RECV_F1\n"
+            "  worker 1 is at cell 4 with messages, after its 1B0: 1SEND_B0 waits for 0RECV_B0\n");
   EXPECT_EQ(hetu("verify 1f1b --stages 2 --micro-batches 4 --send-slots 1").status, 0);
   EXPECT_EQ(hetu("verify gpipe --stages 2 --micro-batches 4 --send-slots 0").status, 0);
 }
@@ -237,6 +237,40 @@ TEST(Cli, VerdictSaysWhatIsCountedAndHowGradientsAreAdded) {
                         "which changes last bits"));
 }
 
+TEST(Cli, CountsWithTheRightNouns) {
+  EXPECT_THAT(hetu("verify 1f1b --stages 1 --micro-batches 1 --send-slots 1").out,
+              HasSubstr("valid: 1 stage, 1 micro-batch, 1 send slot; "));
+  const std::string looped = "interleaved-1f1b --stages 2 --micro-batches 4";
+  EXPECT_THAT(hetu("verify " + looped).out,
+              HasSubstr("valid: 2 workers, 4 stages, 4 micro-batches, unbounded send slots; "));
+  EXPECT_THAT(hetu("simulate " + looped).out,
+              StartsWith("interleaved-1f1b: 2 workers, 4 stages, 4 micro-batches\n"));
+  EXPECT_THAT(hetu("simulate gpipe --stages 2 --micro-batches 2").out, HasSubstr(" = 1 unit\n"));
+}
+
+// A limit without a unit follows the published count, in which I frees a half. Bytes are kept until
+// W.
+TEST(Cli, CountsActivationsByItsRuleAndBytesUntilW) {
+  file("late.csv", "0F0,0F1,0I0,0I1,0F2,0F3,0I2,0I3,0W0,0W1,0W2,0W3\n");
+  file("bytes.json", R"({"stages": [{"activation_bytes": 1048576}]})");
+  EXPECT_EQ(hetu("verify late.csv --memory-limit 3").status, 0);
+  EXPECT_EQ(hetu("verify late.csv --memory-limit 2.5").status, 1);
+  const std::string bytes = "verify late.csv --costs bytes.json --memory-limit ";
+  EXPECT_EQ(hetu(bytes + "4MiB").status, 0);
+  const Outcome o = hetu(bytes + "3.9MiB");
+  EXPECT_EQ(o.status, 1);
+  EXPECT_THAT(o.err, HasSubstr("worker 0 peaks at 4.0 MiB"));
+}
+
+TEST(Cli, HelpOfVerifyLeavesOutFiguresAndRuns) {
+  const std::string help = hetu("verify --help").out;
+  for (const char* name : {"--send-slots", "--memory-limit", "--costs", "--sync-method"})
+    EXPECT_THAT(help, HasSubstr(std::string("\n  ") + name));
+  for (const char* name : {"--style", "--width", "--jitter", "--slow", "--group-options"})
+    EXPECT_THAT(help, Not(HasSubstr(std::string("\n  ") + name)));
+  EXPECT_EQ(hetu("verify 1f1b --stages 2 --micro-batches 2 --jitter 0.1").status, 0);
+}
+
 TEST(Cli, NamesTheUnitsOfAMemoryLimit) {
   const Outcome o = hetu("verify 1f1b --stages 2 --micro-batches 4 --memory-limit 8GB");
   EXPECT_EQ(o.status, 2);
@@ -256,12 +290,16 @@ TEST(Cli, WrongPlansExitWithOneAndNameTheirWorkers) {
     const char* says;
   };
   for (const Case& c :
-       {Case{"0F0,0B0\n1B0,1F0\n", "worker 1 is at step 0: 1B0 waits for 1F0"},
+       {Case{"0F0,0B0\n1B0,1F0\n",
+             "1B0 stands before 1F0 in the row of worker 1:\n"
+             "  worker 1 is at cell 1: 1B0 waits for 1F0, which is cell 2"},
+        {"0F0,0F1,0B0,0B1\n1F0,1B0,1F1,2B1\n",
+         "plan has a stage 2, but there are stages 0 to 1 (2 workers):\n  worker 1 at cell 4: 2B1"},
         {"0F0\n1F0,1B0\n", "worker 0 never runs 0B0"},
-        {"0F0,0B0,0B0\n1F0,1B0\n", "0B0 occurs twice"},
+        {"0F0,0B0,0B0\n1F0,1B0\n", "0B0 occurs twice:"},
         {"0F0,1B0\n1F0,0B0\n", "is misplaced"},
         {"0F0,1F1,0B0,0B1\n1F0,1B0,1F1,1B1\n",
-         "1F1 is misplaced:\n  worker 0 at step 1: 1F1, but "
+         "1F1 is misplaced:\n  worker 0 at cell 2: 1F1, but "
          "stage 1 is on worker 1"},
         {"0F0,0F1,0B0,0UPDATE,0B1,0UPDATE\n1F0,1B0,1F1,1B1,1UPDATE\n", "weight versions"}}) {
     file("wrong.csv", c.text);
@@ -291,6 +329,8 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
   file("one.csv", "0F0,0B0\n");
   file("words.json", R"({"concat": "halvin", "workers": [{"prologue": ["0F0", "0B0"]}]})");
   file("pairs.json", R"({"pair_semantics": "both", "workers": [{"prologue": ["0F0", "0B0"]}]})");
+  file("semicolons.csv", "0F0;0B0\n1F0;1B0\n");
+  file("gap.csv", "0F0,0B0\n1F0,1B0,5F0\n");
   file("keep.txt", "untouched");
   const std::string sizes = "1f1b --stages 2 --micro-batches 2 --pipelines 2 ";
   EXPECT_EQ(hetu("schedule " + sizes + "--lowered --format json -o lowered.json").status, 0);
@@ -327,6 +367,9 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"verify " + plan + "--chunks 2", "--chunks does not apply to 1f1b"},
            {"verify " + plan + "--pairs 2", "--pairs does not apply to 1f1b"},
            {"verify " + plan + "--replicas 2", "--replicas is for a FILE"},
+           {"verify semicolons.csv",
+            "line 1, cell 1: cells are separated by commas, not by semicolons"},
+           {"verify gap.csv", "stage 5 is present (worker 1 at cell 3: 5F0)"},
            {"verify " + plan + "--memory-limit 1GiB", "needs --costs with activation_bytes"},
            {"simulate " + plan + "--forward nan",
             "--forward: expected a finite number >= 0, got 'nan'"},

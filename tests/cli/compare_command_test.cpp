@@ -63,6 +63,35 @@ TEST(CompareCommand, PredictsFromOtherCosts) {
   EXPECT_THAT(hetu("compare run.json --partition 1,2").err, HasSubstr("needs --costs FILE"));
 }
 
+// A profile has several sizes. The run's trace states its own, or an option does.
+TEST(CompareCommand, TakesASizeOfAProfile) {
+  ASSERT_EQ(hetu("rehearse gpipe --stages 2 --micro-batches 4 --time-unit 4ms --repeat 2 --trace "
+                 "sized.json")
+                .status,
+            0);
+  const auto sizes = [](int size) {
+    const std::string block =
+        fmt::format(R"({{"forward": {0}, "input_grad": {0}, "weight_grad": {0}}})", size);
+    return fmt::format(R"("{0}": {{"stages": [{{}}], "blocks": [{1}, {1}]}})", size, block);
+  };
+  file("profile.json", R"({"micro_batch_sizes": {)" + sizes(2) + ", " + sizes(4) + "}}");
+  const std::string compare = "compare sized.json --costs profile.json ";
+  EXPECT_THAT(hetu(compare).err, HasSubstr("give --micro-batch-size B"));
+  const Outcome given = hetu(compare + "--micro-batch-size 4 --format json");
+  ASSERT_EQ(given.status, 0) << given.err;
+  const auto step = [](const Outcome& o) {
+    return nlohmann::json::parse(o.out)["runs"][0]["step_time"]["predicted"].get<double>();
+  };
+  EXPECT_NEAR(step(given), 4 * 15, 1e-6);
+  auto stated = nlohmann::json::parse(read_text(folder() / "sized.json"));
+  stated["metadata"]["costs"]["samples_per_micro_batch"] = 2;
+  file("sized.json", stated.dump());
+  EXPECT_NEAR(step(hetu(compare + "--format json")), 2 * 15, 1e-6);
+  file("plain.json", R"({"stages": [{}]})");
+  EXPECT_THAT(hetu("compare sized.json --costs plain.json --micro-batch-size 2").err,
+              HasSubstr("plain.json is not a profile"));
+}
+
 TEST(CompareCommand, RehearsalsAreDrawnBesideTheirPlan) {
   const std::string run = "rehearse zb-v --stages 2 --micro-batches 4 --time-unit 2ms --repeat 2 ";
   const Outcome grid = hetu(run + "--format grid");

@@ -24,7 +24,7 @@ TEST_F(TimelineCommand, DrawsOneOrSeveralTraces) {
   const std::string one = read_text(folder() / "one.svg");
   EXPECT_THAT(one, HasSubstr(">1f1b: 3 stages, 4 micro-batches</text>"));
   EXPECT_THAT(one, HasSubstr(">predicted</text>"));
-  EXPECT_THAT(one, HasSubstr("makespan 18 ms  ·  busy 66.7 %  ·  bubble 33.3 %</text>"));
+  EXPECT_THAT(one, HasSubstr("makespan 18 units  ·  busy 66.7 %  ·  bubble 33.3 %</text>"));
   EXPECT_THAT(one, HasSubstr("peak: activations held at once"));
   const Outcome other =
       hetu("simulate gpipe --stages 2 --micro-batches 4 --format trace -o b.json");
@@ -44,6 +44,18 @@ TEST_F(TimelineCommand, DrawsOneOrSeveralTraces) {
   EXPECT_THAT(titled, HasSubstr("height=\"340."));
   ASSERT_EQ(hetu("timeline plan.json plan.json -o same.svg").status, 0);
   EXPECT_THAT(read_text(folder() / "same.svg"), HasSubstr(">1f1b (plan.json), predicted</text>"));
+}
+
+// A trace without costs keeps plain units, alone or beside its like, and shares an axis in ms with
+// a trace in ms.
+TEST_F(TimelineCommand, KeepsTheUnitOfATrace) {
+  file("ms.json", R"({"unit": "ms", "stages": [{"forward": 2}]})");
+  const std::string run = "simulate 1f1b --stages 3 --micro-batches 4 --format trace ";
+  ASSERT_EQ(hetu(run + "--costs ms.json -o in_ms.json").status, 0);
+  EXPECT_THAT(hetu("timeline plan.json").out, HasSubstr("makespan 18 units"));
+  EXPECT_THAT(hetu("timeline plan.json plan.json").out, HasSubstr("makespan 18 units"));
+  EXPECT_THAT(hetu("timeline in_ms.json").out, HasSubstr("makespan 24 ms"));
+  EXPECT_THAT(hetu("timeline plan.json in_ms.json").out, HasSubstr("makespan 18 ms"));
 }
 
 TEST_F(TimelineCommand, DrawsWhoMetWhomOfAGroupLog) {
