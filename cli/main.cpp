@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/outside.h"
+#include "cli/training.h"
 #include "config/env.h"
 
 namespace hetu::cli {
@@ -169,6 +170,7 @@ std::string version_text() { return fmt::format("hetu {}\n", HETU_VERSION); }
 // or else the one on PATH.
 [[noreturn]] void run_module(const Command& command, const std::string& self,
                              const Arguments& arguments) {
+  require_module(command.module);
   std::vector<std::string> words = {sibling_program(self, "python3"), "-m",
                                     fmt::format("hetu.{}", command.module)};
   words.insert(words.end(), arguments.begin(), arguments.end());

@@ -1,27 +1,32 @@
 # Finds the outside libraries. After this, HETU_WITH_<PART> is ON or OFF for each optional part.
 
-# hetu_core(package name): finds a package of the core; `name` is its line in cmake/packages.txt.
+# hetu_core(package name [TRAINING]): finds a package of the core; `name` is its line in cmake/packages.txt. TRAINING: the
+# tools for schedules don't need it.
 set(missing "")
 macro(hetu_core package name)
-  find_package(${package} QUIET)
-  if(NOT ${package}_FOUND)
-    list(APPEND missing ${name})
+  if(HETU_TRAINING OR NOT "${ARGN}" STREQUAL TRAINING)
+    find_package(${package} QUIET)
+    if(NOT ${package}_FOUND)
+      list(APPEND missing ${name})
+    endif()
   endif()
 endmacro()
 hetu_core(fmt libfmt-dev)
 hetu_core(spdlog libspdlog-dev)
-hetu_core(yaml-cpp libyaml-cpp-dev)
+hetu_core(yaml-cpp libyaml-cpp-dev TRAINING)
 hetu_core(nlohmann_json nlohmann-json3-dev)
 if(NOT SKBUILD)  # pip's build must not depend on the tree's environment
   set(OneDNN_HINT ${PROJECT_SOURCE_DIR}/.venv)  # oneDNN 3 from PyPI, where ./run installs it: faster convolutions than Debian 12's 2.6
 endif()
-hetu_core(OneDNN libdnnl-dev)
-hetu_core(OpenMP g++)
+hetu_core(OneDNN libdnnl-dev TRAINING)
+hetu_core(OpenMP g++ TRAINING)
 hetu_core(Threads g++)
-find_path(UTF8PROC_INCLUDE_DIR utf8proc.h)  # it has a CMake package only since 2.10
-find_library(UTF8PROC_LIBRARY utf8proc)
-if(NOT UTF8PROC_INCLUDE_DIR OR NOT UTF8PROC_LIBRARY)
-  list(APPEND missing libutf8proc-dev)
+if(HETU_TRAINING)
+  find_path(UTF8PROC_INCLUDE_DIR utf8proc.h)  # it has a CMake package only since 2.10
+  find_library(UTF8PROC_LIBRARY utf8proc)
+  if(NOT UTF8PROC_INCLUDE_DIR OR NOT UTF8PROC_LIBRARY)
+    list(APPEND missing libutf8proc-dev)
+  endif()
 endif()
 if(missing)
   list(REMOVE_DUPLICATES missing)
@@ -29,7 +34,11 @@ if(missing)
   # The leading space keeps CMake from breaking the line.
   message(FATAL_ERROR " hetu: these packages are missing (Debian's names; conda's are in environment.yml): ${missing}")
 endif()
-message(STATUS "hetu: oneDNN ${OneDNN_VERSION}, ${OneDNN_FILE}")
+if(HETU_TRAINING)
+  message(STATUS "hetu: oneDNN ${OneDNN_VERSION}, ${OneDNN_FILE}")
+else()
+  message(STATUS "hetu: only the tools for schedules (HETU_TRAINING=OFF)")
+endif()
 string(FIND "${OneDNN_FILE}" "${PROJECT_SOURCE_DIR}/.venv/" at)
 set(HETU_BRINGS_ONEDNN "")  # the oneDNN file to install with Hetu, if any
 if(at EQUAL 0)
@@ -37,7 +46,15 @@ if(at EQUAL 0)
   set(HETU_BRINGS_ONEDNN ${OneDNN_FILE}.${major})
 endif()
 set(HETU_ONEDNN_VERSION ${OneDNN_VERSION} CACHE INTERNAL "oneDNN version; check_counts.py counts its instructions")
-if(NOT TARGET yaml-cpp::yaml-cpp)  # yaml-cpp before 0.8 exports the plain name
+# The targets of fmt and spdlog that Hetu links. Of both, Debian has only shared libraries, or headers.
+if(HETU_STATIC)
+  set(HETU_FMT fmt::fmt-header-only)
+  set(HETU_SPDLOG "")  # base/CMakeLists.txt takes the headers, because spdlog_header_only links the shared fmt
+else()
+  set(HETU_FMT fmt::fmt)
+  set(HETU_SPDLOG spdlog::spdlog)
+endif()
+if(HETU_TRAINING AND NOT TARGET yaml-cpp::yaml-cpp)  # yaml-cpp before 0.8 exports the plain name
   add_library(yaml-cpp::yaml-cpp ALIAS yaml-cpp)
 endif()
 
@@ -139,7 +156,8 @@ endif()
 if(HETU_PYTHON STREQUAL OFF)
   find_package(Python 3.10 COMPONENTS Interpreter)  # for tests that are scripts
 else()
-  find_package(Python 3.10 COMPONENTS Interpreter Development.Module)
+  # scikit-build-core sets the component's name if the module is to use Python's stable interface (3.12 and newer).
+  find_package(Python 3.10 COMPONENTS Interpreter Development.Module ${SKBUILD_SABI_COMPONENT})
   if(Python_FOUND)
     execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
                     OUTPUT_VARIABLE nanobind_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)

@@ -180,7 +180,7 @@ def packages(texts: dict[str, str]) -> list[str]:
     have = set(re.findall(r"^  - ([^\s#]+)", conda, re.M)) - {"conda-forge"}
     found += [f"environment.yml: lacks {name}" for name in sorted(wanted - have)]
     found += [f"environment.yml: names {name}, which cmake/packages.txt does not" for name in sorted(have - wanted)]
-    asked = re.findall(r"^hetu_core\(\S+ (\S+)\)", texts.get("cmake/HetuParts.cmake", ""), re.M)
+    asked = re.findall(r"^hetu_core\(\S+ (\S+?)(?: TRAINING)?\)", texts.get("cmake/HetuParts.cmake", ""), re.M)
     found += [f"cmake/HetuParts.cmake: names {name}, which cmake/packages.txt does not have as core"
               for name in asked if ["core", name] not in [row[:2] for row in rows]]
     return [*found, *requirements(rows, texts.get("pyproject.toml", ""))]
@@ -191,7 +191,7 @@ def requirements(rows: list[list[str]], project: str) -> list[str]:
     asks for every package that pip needs."""
     listed = {row[1] for row in rows if row[0].startswith("pypi")}
     tables = project.split("[tool.", 1)[0]
-    lists = re.findall(r"^(?!dynamic)[\w-]+ = \[([^\]]*)\]", tables, re.M)
+    lists = re.findall(r"^(?!dynamic|classifiers|keywords|authors)[\w-]+ = \[([^\]]*)\]", tables, re.M)
     named = {name for text in lists for name in re.findall(r'"([^"]+)"', text)}
     found = [f"pyproject.toml: asks for {name}, which cmake/packages.txt does not have" for name in sorted(named - listed)]
     fetched = {row[1] for row in rows if row[0] == "pypi-pip"} if project else set()

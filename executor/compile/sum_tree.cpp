@@ -8,10 +8,11 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "graph/graph.h"
 
 namespace hetu {
 namespace {
+
+constexpr int kNoSlot = -1;
 
 int power_of_two_from(int total) {
   int size = 1;
@@ -95,7 +96,7 @@ std::vector<int> order_of_additions(const std::vector<SumTerm>& terms, int total
 // held is added to it, and takes no slot of its own.
 SumTree::Placed SumTree::place(int micro) const {
   Placed out{{}, nodes_};
-  Node node = {micro, 1, kNone};
+  Node node = {micro, 1, kNoSlot};
   while (node.size < total_) {
     const int sibling = node.first ^ node.size;
     if (sibling < total_) {
@@ -103,7 +104,7 @@ SumTree::Placed SumTree::place(int micro) const {
         return n.first == sibling && n.size == node.size;
       });
       if (other == out.nodes.end()) break;
-      if (node.slot == kNone) {
+      if (node.slot == kNoSlot) {
         out.step.adds = true;
         out.step.slot = node.slot = other->slot;
       } else {
@@ -116,7 +117,7 @@ SumTree::Placed SumTree::place(int micro) const {
     node.first &= ~node.size;
     node.size *= 2;
   }
-  if (node.slot == kNone) out.step.slot = node.slot = free_slot();
+  if (node.slot == kNoSlot) out.step.slot = node.slot = free_slot();
   out.nodes.push_back(node);
   return out;
 }

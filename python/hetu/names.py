@@ -98,7 +98,7 @@ def _meant(owner: str, name: str) -> str:
     """Returns the public name of Hetu that equals this name, ignoring case, or ""."""
     found = []
     for module in _MEANT.get(owner, _ALL):
-        with contextlib.suppress(ImportError):  # a part that is not built
+        with contextlib.suppress(ImportError, AttributeError):  # a part that is not built
             before = {"functions": "hetu.", "job.hooks": "hetu.hooks."}.get(module, f"hetu.{module}.")
             found += [(public != name, before + public) for public in _public(importlib.import_module(f"hetu.{module}"))
                       if public.lower() == name.lower()]

@@ -8,12 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
-#include "executor/job/job_options.h"
-#include "executor/stage/optimizer.h"
 #include "pipeline/options/choose_options.h"
 #include "pipeline/options/planner_options.h"
 #include "python/src/bindings.h"
+#include "python/src/option_tables.h"
 #include "python/src/set_fields.h"
 
 namespace nb = nanobind;
@@ -21,57 +19,25 @@ namespace nb = nanobind;
 namespace hetu {
 namespace {
 
-// Receives the table of a new struct, and a function that checks the struct once its fields are
-// set.
-using Use = std::function<void(const Fields& fields, const std::function<void()>& check)>;
-
-template <class Options>
-void with(const Use& use) {
-  Options options;
-  use(fields(options), [] {});
-}
-
-void with_plan(const Use& use) {
+void with_plan(const UseTable& use) {
   PlanOptions o;
   use(fields(o), [&] { check_plan_options(o); });
 }
 
-void with_injection(const Use& use) {
-  Stragglers o;
-  use(injection_fields(o), [] {});
-}
-
-struct Table {
-  std::string name;
-  std::function<void(const Use& use)> make;
-};
-
-// Returns all tables. Each kind of optimizer has a table with its own defaults.
-std::vector<Table> tables() {
-  std::vector<Table> all = {{"plan", with_plan},
-                            {"choose", with<ChooseOptions>},
-                            {"planner", with<PlannerOptions>},
-                            {"sizes", with<Sizes>},
-                            {"training", with<JobOptions>},
-                            {"averaging", with<Averaging>},
-                            {"stragglers", with_injection},
-                            {"slow", with<Slowdown>},
-                            {"rate", with<LearningRate>}};
-  OptimizerConfig any;
-  const Fields of_any = fields(any);
-  for (const char* kind : find_field(of_any, "kind").choices) {
-    all.push_back({kind, [kind](const Use& use) {
-                     OptimizerConfig c = defaults_of(parse_optimizer(kind));
-                     use(fields(c), [] {});
-                   }});
-  }
+// Returns all tables.
+std::vector<OptionTable> tables() {
+  std::vector<OptionTable> all = {{"plan", with_plan},
+                                  {"choose", with<ChooseOptions>},
+                                  {"planner", with<PlannerOptions>},
+                                  {"sizes", with<Sizes>}};
+  for (OptionTable& table : training_tables()) all.push_back(std::move(table));
   return all;
 }
 
-void made(const std::string& name, const Use& use) {
-  for (const Table& table : tables())
+void made(const std::string& name, const UseTable& use) {
+  for (const OptionTable& table : tables())
     if (name == table.name) return table.make(use);
-  fail(Code::InvalidArgument, "there is no table of options '{}'", name);
+  refuse_table(name);
 }
 
 nb::list option_fields(const std::string& name) {
@@ -89,7 +55,7 @@ void check_options(const std::string& name, const nb::dict& values) {
 
 std::vector<std::string> option_tables() {
   std::vector<std::string> names;
-  for (const Table& table : tables()) names.push_back(table.name);
+  for (const OptionTable& table : tables()) names.push_back(table.name);
   return names;
 }
 

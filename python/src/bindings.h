@@ -5,7 +5,14 @@
 
 namespace hetu {
 
-/// Binds cluster files and environment variables: read_cluster, env, env_table.
+/// Binds environment variables: env, env_table.
+void bind_env(nanobind::module_& m);
+
+/// Binds every part that needs training. In a build without training, access to a name of these
+/// parts throws AttributeError, which names the remedy.
+void bind_training_parts(nanobind::module_& m);
+
+/// Binds cluster files and devices: read_cluster, device_names, cuda_problem.
 void bind_config(nanobind::module_& m);
 
 /// Binds the processes other than workers, for heturun: service_keys, serve_coordinator,

@@ -147,21 +147,26 @@ def module_stub(module: ModuleType) -> str | None:
 
 
 def stubs(module: ModuleType, sources: Path) -> dict[str, str]:
-    """Returns the files of the stub package by their paths."""
+    """Returns the files of the stub package by their paths. A module without training has no stubs of training."""
+    files = {"py.typed": "partial\n", "__init__.pyi": package_stub(sources / "__init__.py")}
+    if "training" in module.option_tables():
+        files |= training_stubs(module, sources)
+    compiled = module_stub(module)
+    return files if compiled is None else {**files, "_hetu.pyi": compiled}
+
+
+def training_stubs(module: ModuleType, sources: Path) -> dict[str, str]:
+    """Returns the stubs of operators, and of classes that take the options of a training."""
     tables = {name: list(module.option_fields(name)) for name in ("training", "averaging", "stragglers")}
     keywords = [field if field["otherwise"] is None else {**field, "default": None}  # as hetu.options.sign does
                 for field in tables["training"] if field["name"] not in ("batch_size", "micro_batches")]
     averaging = {"Averaging": tables["averaging"], "Stragglers": tables["stragglers"]}
     types = "import os\nfrom collections.abc import Mapping, Sequence\nfrom typing import Any\n"
-    files = {
-        "py.typed": "partial\n",
-        "__init__.pyi": package_stub(sources / "__init__.py"),
+    return {
         "ops.pyi": operators_stub(sources / "ops.py", list(module.operator_records())),
         "averaging.pyi": stub_of(sources / "averaging.py", averaging, types),
         "job/executor.pyi": stub_of(sources / "job" / "executor.py", {"Executor": keywords}),
     }
-    compiled = module_stub(module)
-    return files if compiled is None else {**files, "_hetu.pyi": compiled}
 
 
 def main(module: str, sources: str, folder: str) -> None:

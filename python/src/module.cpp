@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/standard_streams.h"
-#include "executor/device/fork_gate.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;
@@ -62,24 +61,9 @@ NB_MODULE(_hetu, m) {
       "keep_forever", [](const nb::object& held) { held.inc_ref(); },
       "Never destroys the object. A forked child needs this, because it lacks the object's "
       "threads.");
-  hetu::watch_forks();
-  hetu::bind_config(m);
-  hetu::bind_services(m);
-  hetu::bind_graph(m);
+  hetu::bind_env(m);
   hetu::bind_schedule(m);
   hetu::bind_options(m);
-  hetu::bind_data(m);
-  hetu::bind_text(m);
-  hetu::bind_evaluate(m);
-  hetu::bind_links(m);
-  hetu::bind_ps(m);
-  hetu::bind_summary(m);
-  hetu::bind_weights(m);
-  hetu::bind_training(m);
-  hetu::bind_executor(m);
-  hetu::bind_module(m);
-  hetu::bind_predict(m);
   hetu::bind_stop(m);
-  hetu::bind_weight_files(m);
-  hetu::bind_checkpoint(m);
+  hetu::bind_training_parts(m);
 }

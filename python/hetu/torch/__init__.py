@@ -7,6 +7,12 @@
         optimizer.step()
 """
 
+from hetu import _hetu
+
+try:
+    _hetu.ModuleJob  # noqa: B018  # before PyTorch, which would not help an installation without training
+except AttributeError as error:
+    raise ImportError(f"hetu.torch: {error}") from None
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
