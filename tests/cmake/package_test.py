@@ -1,12 +1,15 @@
 """An installed Hetu works: C++ programs and Python outside the tree make, verify and simulate plans, and programs train.
-Without options, the test uses `cmake --install` of this build. With --pip, it uses `pip install .` in a new environment."""
+Without options, the test uses `cmake --install` of this build. With --pip, it uses `pip install .` in a new environment.
+With --wheel FOLDER, it installs the wheel in this folder, and prints times."""
 
+import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -25,6 +28,10 @@ assert schedule.render(plan).count("\\n") >= 4
 assert not {{"numpy", "h5py", "mpi4py"}} & set(sys.modules), sorted(sys.modules)
 print(schedule.__file__)
 """
+
+
+# The error of everything that needs training.
+REFUSED = r"needs training, but this installation has only the tools for schedules; build Hetu from its sources with ./run install"
 
 
 def outside() -> dict[str, str]:
@@ -181,12 +188,60 @@ class Prefix(Installed):
         self.assertTrue(lines[0].endswith(": libyaml-cpp-dev libdnnl-dev"), lines[0])
 
 
-class Pip(Installed):
-    """`pip install .`, which compiles in build-pip all that the module needs."""
+class Tools(Installed):
+    """An installation of the tools for schedules, without training, in a new environment."""
+
+    def environment(self) -> pathlib.Path:
+        """Makes the environment, and returns its Python."""
+        self.words(sys.executable, "-m", "venv", self.folder / "venv")
+        return self.folder / "venv" / "bin" / "python3"
+
+    def timed(self, *words: object) -> str:
+        """Returns the output of a command, and prints the time that it took."""
+        begun = time.monotonic()
+        said = self.words(*words)
+        print(f"{time.monotonic() - begun:7.2f} s  {' '.join(str(word).replace(f'{self.folder}/', '') for word in words)}")
+        return said
+
+    def schedules_work(self, python: pathlib.Path) -> None:
+        """Checks the commands and the modules for schedules, each without NumPy."""
+        tool = python.parent / "hetu"
+        self.assertIn("makespan", self.timed(tool, "simulate", "zb-v", "--stages", 4, "--micro-batches", 8))  # README's line
+        self.timed(tool, "--help")
+        self.timed(tool, "verify", "zb-v", "--stages", 4, "--micro-batches", 8)
+        self.timed(tool, "simulate", "1f1b", "--stages", 4, "--micro-batches", 8, "-o", "plan.svg")
+        self.assertIn("<svg", (self.folder / "plan.svg").read_text())
+        block = {"forward": 10, "input_grad": 10, "weight_grad": 10}
+        (self.folder / "costs.json").write_text(json.dumps({"unit": "ms", "stages": [{}], "blocks": [block] * 8,
+                                                            "samples_per_micro_batch": 1}))
+        said = self.timed(tool, "plan", "--costs", "costs.json", "--workers", 4, "--global-batch", 16)
+        self.assertIn("proved", said)
+        self.timed(python, "-c", "import hetu")
+        self.timed(python, "-c", "from hetu import schedule; schedule.generate('1f1b', stages=4, micro_batches=8)")
+        self.assertIn("F0", self.words(tool, "schedule", "gpipe", "--stages", 2, "--micro-batches", 2))
+        (self.folder / "mine.py").write_text("def rows(stages, micro_batches):\n    return [['0F0', '0B0']]\n")
+        self.words(tool, "verify", "mine:rows", "--stages", 1, "--micro-batches", 1)
+        self.assertEqual(self.words(tool, "genschedule", 1, 1, 0), "0,0;2,0;\n")
+        self.assertIn("works   Python", self.words(tool, "doctor"))
+
+    def training_is_refused(self, python: pathlib.Path) -> None:
+        """Checks that everything that needs training says so in one line, with the remedy."""
+        tool = python.parent / "hetu"
+        for words in (("data", "check", "x"), ("data", "sample", "x"), ("rehearse", "1f1b"), ("profile", "x.py"),
+                      ("checkpoint", "show", "x"), ("ps", "status", "x")):
+            self.assertRegex(self.refused(tool, *words, status=3), f"^hetu {words[0]}.*: this command {REFUSED}")
+        for line in ("import hetu.torch", "import hetu; hetu.placeholder('x', (4,))", "from hetu import models; models.Bert()"):
+            done = subprocess.run([python, "-c", line], cwd=self.folder, env=outside(), text=True, capture_output=True,
+                                  check=False)
+            self.assertRegex(done.stderr.splitlines()[-1], REFUSED, line)
+        self.words(python, "-c", "import hetu; assert not hasattr(hetu, 'Schedulr')")  # a misspelt name is still one
+
+
+class Pip(Tools):
+    """`pip install .`, which compiles in build-pip."""
 
     def test_schedule_and_tool_work_in_a_new_environment(self) -> None:
-        python = self.folder / "venv" / "bin" / "python3"
-        self.words(sys.executable, "-m", "venv", self.folder / "venv")
+        python = self.environment()
         requires = re.search(r"^requires = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.M)
         assert requires is not None
         try:
@@ -198,7 +253,26 @@ class Pip(Installed):
         self.words(python, "-m", "pip", "uninstall", "-q", "-y", "nanobind", "scikit-build-core")  # not needed to run
         self.python_works(python)
         self.tool_works(python.parent / "hetu")
+        self.schedules_work(python)
+        self.training_is_refused(python)
+
+
+class Wheel(Tools):
+    """The wheel that `./run wheel` made, installed from its folder, without PyPI."""
+
+    dist = pathlib.Path()
+
+    def test_the_wheel_works_in_a_new_environment(self) -> None:
+        python = self.environment()
+        self.timed(python, "-m", "pip", "install", "-q", "--no-index", "--find-links", self.dist.resolve(), "hetu-pipelines")
+        self.python_works(python)
+        self.tool_works(python.parent / "hetu")
+        self.schedules_work(python)
+        self.training_is_refused(python)
 
 
 if __name__ == "__main__":
-    unittest.main(defaultTest="Pip" if sys.argv[1:] == ["--pip"] else "Prefix", argv=sys.argv[:1], verbosity=2)
+    if sys.argv[1:2] == ["--wheel"]:
+        Wheel.dist = pathlib.Path(sys.argv[2])
+    chosen = {"--pip": "Pip", "--wheel": "Wheel"}.get("".join(sys.argv[1:2]), "Prefix")
+    unittest.main(defaultTest=chosen, argv=sys.argv[:1], verbosity=2)
