@@ -81,7 +81,8 @@ which messages arrive, and the number of pipelines and stages before and after a
 - **Kernels.** No kernel's bits depend on the number of threads.
 
 A loop in plain PyTorch has the bits of `hetu.torch` if it multiplies the loss of each micro-batch by its share of the batch,
-as `hetu.torch` does: `loss * (1 / M)` for M equal micro-batches. With `loss / M` last bits differ unless M is a power of two.
+as `hetu.torch` does: `loss * (1 / M)` for M equal micro-batches. With `loss / M`, last bits differ unless M is a power of
+two.
 
 `hetu.torch.Pipeline(sums="tree")` does the same for gradients of PyTorch modules, also with `shard_optimizer`. (Tested on
 the CPU and on the pretend accelerator, not yet on a GPU.) Three conditions are its own: each pipeline's batch is divided

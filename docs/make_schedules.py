@@ -24,9 +24,9 @@ checks that it is up to date.
 
 All figures have 4 workers, 8 micro-batches and, for methods with `--chunks`, 2 chunks per worker. A forward and each
 gradient take 1 time unit, and there is no latency. Asynchronous methods run 2 steps.
-`hetu simulate METHOD --stages 4 --micro-batches 8` prints the same numbers. Add `--steps 2` for asynchronous methods, and use
-`--stages 1` for dp. *Bubble* is the idle share of all workers' time, from the start of the step to its end. A method without
-idle time between a worker's first and last instruction still has the two ends. *Messages* are sends per micro-batch.
+`hetu simulate METHOD --stages 4 --micro-batches 8` prints the same numbers. Add `--steps 2` for asynchronous methods, and
+use `--stages 1` for dp. *Bubble* is the idle share of all workers' time, from the start of the step to its end. A method
+without idle time between a worker's first and last instruction still has the two ends. *Messages* are sends per micro-batch.
 
 *Peak* is the largest number of activations on a worker, in micro-batches: an F adds 1, a B takes 1, and I and W take 1/2
 each; on a worker with V chunks, each of them counts 1/V. This is the count of the zero-bubble paper, in which I frees one
@@ -36,8 +36,8 @@ limits the peak of this page, which promises no bytes.
 
 P is the number of workers, M of micro-batches and V of chunks per worker. Methods with loops run the micro-batches in rounds
 of k = M / max(1, M div P); here k = 4. F, I and W are the times of forward, input gradient and weight gradient, and T is
-their sum; a whole backward B takes I + W. The *forms* give the bubble as a time (makespan - M T) and the peak, with the range
-in which they hold. [reproduction.md](reproduction.md) compares them with the simulator.
+their sum; a whole backward B takes I + W. The *forms* give the bubble as a time (makespan - M T) and the peak, with the
+range in which they hold. [reproduction.md](reproduction.md) compares them with the simulator.
 
 | method | bubble | its form | peak | its form | weight versions | messages |
 |---|---|---|---|---|---|---|

@@ -1,7 +1,7 @@
 """Closed forms of bubbles and memory, where they hold, and their comparison with the simulator over a grid.
 
-P workers, M micro-batches, V chunks per worker; F, I, W (in a Point: f, b, w) the times of forward, input gradient and weight
-gradient per worker and micro-batch, T their sum; no latency. The zero-bubble paper writes B for I.
+P workers, M micro-batches, V chunks per worker; F, I, W (in a Point: f, b, w) the times of forward, input gradient and
+weight gradient per worker and micro-batch, T their sum; no latency. The zero-bubble paper writes B for I.
 """
 
 from __future__ import annotations

@@ -210,10 +210,8 @@ void Layout::add_key() {
   if (has_boundaries_) legend.add_line("the worker's next step begins");
   if (metrics_.index_every > 0)
     legend.add("darker: micro-batches " + index_text(sets_, metrics_.index_every), 0);
-  if (has_peaks()) {
-    legend.add("peak: activations held at once, in micro-batches", 0);
-    if (is_split) legend.add("peak: I and W take 1/2 each", 0);
-  }
+  if (has_peaks()) legend.add("peak: activations held at once, in micro-batches", 0);
+  if (has_peaks() && is_split) legend.add("peak: I and W take 1/2 each", 0);
   y_ = legend.y() + 8;
 }
 

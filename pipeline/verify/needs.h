@@ -20,8 +20,8 @@ struct StageNeeds {
 /// Results of verify() for a whole plan.
 struct VerifyReport {
   /// Most activations per worker, in micro-batches. An F adds 1/V, a B frees 1/V, and an I and a W
-  /// free half of that each. This is the count of the zero-bubble paper; a compiled stage keeps what
-  /// F saved until the W has run, and peak_bytes of a simulation counts that.
+  /// free half of that each. This is the count of the zero-bubble paper; a compiled stage keeps
+  /// what F saved until the W has run, and peak_bytes of a simulation counts that.
   std::vector<double> peak_activations;
   std::vector<StageNeeds> stages;  ///< Needs of each placement.
   /// Weight version, in updates, of the forward of micro-batch m on placement p, at index p *

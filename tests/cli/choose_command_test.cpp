@@ -52,7 +52,8 @@ TEST(ChooseCommand, TakesTheBytesOfBlocks) {
   const Outcome stage = hetu(
       "choose --stages 1 --micro-batches 4 --methods 1f1b --costs one.json "
       "--memory-limit 9MiB");
-  EXPECT_THAT(stage.out, HasSubstr("the costs in this number of stages (1) have no activation_bytes"));
+  EXPECT_THAT(stage.out,
+              HasSubstr("the costs in this number of stages (1) have no activation_bytes"));
   EXPECT_EQ(hetu("simulate 1f1b --stages 2 --micro-batches 4 --costs alone.json").status, 0);
 }
 

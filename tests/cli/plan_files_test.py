@@ -125,7 +125,8 @@ class Files(unittest.TestCase):
         self.assertIn("  place ", out)
         self.assertIn("numbers them by place", out)
         self.assertIn("note: the costs varied\n", out)
-        self.assertRegex(out, r"\n  no plan of [a-z0-9-]+.*, [a-z0-9-]+.* can be faster than [0-9.]+ ms \(lower bounds; --each ")
+        self.assertRegex(out, r"\n  no plan of [a-z0-9-]+.*, [a-z0-9-]+.* can be faster than [0-9.]+ ms "
+                              r"\(lower bounds; --each ")
 
     def test_help_names_the_suffixes_that_a_command_takes(self):
         self.hetu("simulate", "1f1b", "--stages", "2", "--micro-batches", "2", "--format", "trace", "-o", "trace.json")

@@ -31,7 +31,8 @@ print(schedule.__file__)
 
 
 # The error of everything that needs training.
-REFUSED = r"needs training, but this installation has only the tools for schedules; build Hetu from its sources with ./run install"
+REFUSED = (r"needs training, but this installation has only the tools for schedules; "
+           r"build Hetu from its sources with ./run install")
 
 
 def outside() -> dict[str, str]:
@@ -230,7 +231,8 @@ class Tools(Installed):
         for words in (("data", "check", "x"), ("data", "sample", "x"), ("rehearse", "1f1b"), ("profile", "x.py"),
                       ("checkpoint", "show", "x"), ("ps", "status", "x")):
             self.assertRegex(self.refused(tool, *words, status=3), f"^hetu {words[0]}.*: this command {REFUSED}")
-        for line in ("import hetu.torch", "import hetu; hetu.placeholder('x', (4,))", "from hetu import models; models.Bert()"):
+        for line in ("import hetu.torch", "import hetu; hetu.placeholder('x', (4,))",
+                     "from hetu import models; models.Bert()"):
             done = subprocess.run([python, "-c", line], cwd=self.folder, env=outside(), text=True, capture_output=True,
                                   check=False)
             self.assertRegex(done.stderr.splitlines()[-1], REFUSED, line)

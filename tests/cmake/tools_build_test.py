@@ -1,5 +1,5 @@
-"""A build without training (HETU_TRAINING=OFF) needs few packages and compiles only what the tools for schedules use. The test
-configures such a build, and reads which files it would compile and link. The slow pip_test compiles it."""
+"""A build without training (HETU_TRAINING=OFF) needs few packages and compiles only what the tools for schedules use. The
+test configures such a build, and reads which files it would compile and link. The slow pip_test compiles it."""
 
 import json
 import os
@@ -39,7 +39,8 @@ class ToolsBuild(unittest.TestCase):
         commands = json.loads((build / "compile_commands.json").read_text())
         self.assertNotIn("-fopenmp", " ".join(one["command"] for one in commands))
         files = [pathlib.Path(one["file"]) for one in commands]
-        ours = {str(file.relative_to(ROOT)) for file in files if file.is_relative_to(ROOT) and not file.is_relative_to(build)}
+        ours = {str(file.relative_to(ROOT)) for file in files
+                if file.is_relative_to(ROOT) and not file.is_relative_to(build)}
         ours = {name for name in ours if not name.startswith(".venv/")}  # nanobind's own sources
         self.assertEqual([name for name in sorted(ours) if not SOURCES.match(name)], [])
         self.assertIn("cli/no_training.cpp", ours)

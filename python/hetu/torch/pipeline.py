@@ -171,8 +171,8 @@ class Pipeline(ModuleLike):
                                       self.by_tree)
         self.state = PipelineState(self.held, self.exchanges, self.averages, self.shards, micro_batches, seed)
         self.stepper, self.under_way, self.recorded_samples = threading.get_ident(), "", set[int]()
-        self.is_update = True  # the current step begins new gradients
-        self.trace_is_written = False  # the recorded steps are in a trace
+        # The current step begins new gradients; the recorded steps are in a trace.
+        self.is_update, self.trace_is_written = True, False
         leave.join(self)
 
     def _cut(self, first_pieces: Sequence[int] | None, tied: Sequence[tuple[str, str]]) -> None:
@@ -517,8 +517,8 @@ class Pipeline(ModuleLike):
         self.stage_device.records = on
 
     def write_trace(self, path: str | os.PathLike[str], *, costs: Any = None, machines: Any = None) -> None:
-        """Writes the recorded instructions of all workers, for `hetu timeline` and `hetu compare`. A trace has the steps since
-        the one before. A second call without a step in between writes the same instructions again, such as with other
+        """Writes the recorded instructions of all workers, for `hetu timeline` and `hetu compare`. A trace has the steps
+        since the one before. A second call without a step in between writes the same instructions again, such as with other
         costs. Collective: every worker calls it; worker 0 writes the file.
 
         costs, machines: for a Pipeline with plan=, the files that `hetu plan` received. Otherwise costs are a profile, a

@@ -82,7 +82,8 @@ class Words(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, says):
                 job(stragglers=Stragglers(slow=[slow]))
         for slow in ("worker=1,factor=3", ["worker=1,factor=3"], {"worker": 1, "factor": 3}, 3):
-            with self.assertRaisesRegex(ValueError, r'slow: expected a list of dicts, such as \[\{"pipeline": 1, "factor": 2\}\], got '):
+            wanted = r'slow: expected a list of dicts, such as \[\{"pipeline": 1, "factor": 2\}\], got '
+            with self.assertRaisesRegex(ValueError, wanted):
                 job(stragglers=Stragglers(slow=slow))
 
     def test_constants_of_groups(self):

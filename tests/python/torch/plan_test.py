@@ -310,8 +310,8 @@ class Plans(unittest.TestCase):
         plain = self.folder / "plain.json"
         pipe.write_trace(plain)
         pipe.write_trace(path, costs=self.costs)  # again, with a forecast: no step in between
-        measured = [[event for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X" and event["pid"] == 1]
-                    for file in (plain, path)]
+        measured = [[event for event in json.loads(file.read_text())["traceEvents"]
+                     if event["ph"] == "X" and event["pid"] == 1] for file in (plain, path)]
         self.assertEqual(*measured)
         self.assertGreater(len(measured[0]), 0)
         self.assertIn("samples_per_micro_batch", json.loads(path.read_text())["metadata"]["costs"])
