@@ -153,8 +153,11 @@ std::string key_of(const std::vector<TraceEvent>& events, const TimeScale& scale
   } else if (scale.columns_per_us > 0) {
     pieces.push_back(
         fmt::format("1 column = {:.3g} {}", 1 / scale.columns_per_us / unit.us, unit.name));
-    if (scale.cuts_labels)
-      pieces.emplace_back("labels are cut: -o FILE.svg, .png or .pdf draws them whole");
+    if (scale.cuts_labels) {
+      const std::string remedy = "labels are cut: -o FILE.svg, .png or .pdf draws them whole";
+      const bool fits = static_cast<int>(remedy.size()) <= columns;
+      pieces.push_back(fits ? remedy : "labels are cut");
+    }
   }
   return folded(pieces, columns);
 }

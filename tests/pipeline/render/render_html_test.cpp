@@ -210,9 +210,19 @@ TEST(Refused, IsDrawnAsFarAsItGoesWithEachDiagnosedPlaceMarked) {
     const auto rows = rows_of(plan);
     for (std::size_t k = 0; k < lines; ++k) {
       EXPECT_EQ(run.marks[k].worker, named[k].worker);
-      if (named[k].step < 0 || named[k].step >= static_cast<int>(rows[named[k].worker].size()))
-        continue;
-      const Instr& wrong = rows[named[k].worker][named[k].step];
+      if (named[k].cell < 0) continue;
+      const std::vector<Instr>& row = rows[named[k].worker];
+      // "is at cell 4: 0I1 waits for 0F1, which is cell 5"
+      const std::string named_first = named[k].text.substr(named[k].text.find(": ") + 2);
+      const auto found = std::find_if(row.begin(), row.end(), [&](const Instr& i) {
+        const std::string name = to_string(i);
+        const std::string behind = " ,;\n";
+        return named_first.compare(0, name.size(), name) == 0 &&
+               (named_first.size() == name.size() ||
+                behind.find(named_first[name.size()]) != std::string::npos);
+      });
+      ASSERT_NE(found, row.end()) << named[k].text;
+      const Instr& wrong = *found;
       const double at = run.marks[k].time_us;
       const bool there =
           std::any_of(run.set.events.begin(), run.set.events.end(), [&](const TraceEvent& e) {
