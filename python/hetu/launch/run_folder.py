@@ -10,6 +10,7 @@ place of runs; HETU_RUNS=none keeps no run folder. A link in a folder of this us
 
 A fault of the folder, such as a full disk, never ends a job: heturun says so once and goes on without it.
 """
+import contextlib
 import datetime
 import json
 import os
@@ -47,15 +48,16 @@ def default_path(command, environ):
 
 
 def create(path, is_default):
-    """Creates a run folder and returns its absolute path. A default path that exists gets a number. Raises OSError, or
-    RunFolderError if a living job uses the folder."""
-    number, wanted = 1, path
+    """Creates a run folder. Returns its absolute path, and true if it didn't exist. A default path that exists gets a
+    number. Raises OSError, or RunFolderError if a living job uses the folder."""
+    number, wanted, is_new = 1, path, True
     while True:
         try:
             os.makedirs(path)
             break
         except FileExistsError:
             if not is_default:
+                is_new = False
                 break
             number += 1
             path = f"{wanted}-{number}"
@@ -64,7 +66,7 @@ def create(path, is_default):
     if job and is_alive(job):
         raise RunFolderError(f"--run-dir {path}: job {job['job'][:6]} (pid {job['pid']}) uses this folder; "
                              "choose another one")
-    return path
+    return path, is_new
 
 
 def open_for(options, say):
@@ -76,7 +78,8 @@ def open_for(options, say):
     if path is None:
         return RunFolder(None, say)
     try:
-        return RunFolder(create(path, not options.run_dir), say)
+        path, is_new = create(path, not options.run_dir)
+        return RunFolder(path, say, is_new)
     except OSError as error:
         if options.run_dir:
             raise RunFolderError(f"--run-dir {path}: {error.strerror}; give a folder that can be written") from None
@@ -126,10 +129,12 @@ def registry(make=False):
 
 
 class RunFolder:
-    """Writes one run folder. With None as the path, nothing is written. `say` prints a line of heturun."""
+    """Writes one run folder. With None as the path, nothing is written. `say` prints a line of heturun. `is_new`: the folder
+    was made for this job, and is removed if the job doesn't begin."""
 
-    def __init__(self, path, say):
+    def __init__(self, path, say, is_new=False):
         self.path = path
+        self._is_new = is_new
         self._say = say
         self._files = {}
         self._good = path is not None
@@ -215,6 +220,8 @@ class RunFolder:
     def leave(self):
         """Removes the job from the list of this host. Notes a failure if heturun itself has failed, so that no end was
         written."""
+        if self._is_new and not self._begun:
+            self._remove()
         if self._begun and not self._ended:
             self.end([], None, 1)
         if self._link:
@@ -223,6 +230,15 @@ class RunFolder:
             except OSError:
                 pass
             self._link = ""
+
+    def _remove(self):
+        """Removes the folder of a job that was refused: heturun has printed the reason."""
+        for file in self._files.values():
+            file.close()
+            os.unlink(file.name)
+        self._files, self._good = {}, False
+        with contextlib.suppress(OSError):
+            os.rmdir(self.path)
 
     def _append(self, name, data):
         def write():

@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -175,6 +176,15 @@ class Folders(JobCase):
                                 r"logs \(--run-dir names a folder\)\n")
         _, error = self.heturun("-w", "1", "--run-dir", "file/mine", "true", status=2)
         self.assertRegex(error, r"heturun: --run-dir \S+/file/mine: Not a directory; give a folder that can be written\n$")
+
+    def test_a_job_that_is_refused_leaves_no_folder(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            self.heturun("-w", "1", "--metrics-port", port, "true", status=2)
+            self.assertEqual(os.listdir(os.path.join(self.folder, "runs")), [])
+            os.mkdir(os.path.join(self.folder, "mine"))
+            self.heturun("-w", "1", "--run-dir", "mine", "--metrics-port", port, "true", status=2)
+        self.assertTrue(os.path.isdir(os.path.join(self.folder, "mine")), "a folder of the user's own stays")
 
     def test_a_full_disk_does_not_end_the_job(self):
         place = os.path.join(self.folder, "small")
