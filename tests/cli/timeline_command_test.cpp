@@ -124,7 +124,8 @@ TEST_F(TimelineCommand, LabelsARunThatMeansNothing) {
 TEST_F(TimelineCommand, PrintsAGridWithoutAFile) {
   const Outcome o = hetu("timeline plan.json");
   EXPECT_EQ(o.status, 0) << o.err;
-  EXPECT_THAT(o.out, StartsWith("1f1b: 3 stages, 4 micro-batches\n\npredicted\nmakespan 18 ms"));
+  EXPECT_THAT(o.out,
+              StartsWith("1f1b: 3 stages, 4 micro-batches\n\npredicted\nmakespan 18 units,"));
   EXPECT_THAT(o.out, HasSubstr("\nw2 |.  .  F0 B0--- F1 B1---"));
 }
 
