@@ -237,8 +237,8 @@ def page() -> str:
     first = re.search(r"^train\.py:.*$", shown, re.M)
     assert first is not None
     return (f"{HEAD}```text\n{first[0]}\n```\n{BETWEEN}" + "\n".join(rows) + f"\n{NOTES}```python\n{TRAIN}```\n\n"
-            f"In its folder are `plan.csv` and `short.csv` (plans of two workers), `costs.json` and `cluster.yml`, each with "
-            f"a mistake.\n\n{shown}")
+            f"In its folder are `plan.csv` and `short.csv` (plans of two workers), `costs.json` and `cluster.yml`, each "
+            f"with a mistake.\n\n{shown}")
 
 
 def main() -> int:
