@@ -36,13 +36,19 @@ OPTIMIZERS = {
 }
 HEAD = """# Equal to one process
 
-With `--sums tree`, a synchronous training gives the same bits under every layout: with any number of pipelines and stages,
-and with any synchronous method, a job computes exactly what one process computes. This page says what that covers, what it
-costs, and how to check it. Without the option, one pipeline equals one process if it has one copy of each stage and runs
-backwards in ascending order of micro-batch. With `hetu.torch`, no parameter may be on two stages, such as a tied head. All
-other layouts differ from one process by about 5e-8. The table at the end is measured on graph models.
+A job on many workers can compute exactly what one process computes: the same losses and weights, bit for bit. This page says
+when it does, how to check it, and what it costs. Read it if you compare *layouts* (numbers of pipelines and stages, and
+methods), or resume a training under another layout.
 
-Check it yourself. Worker 0 repeats every step in one process, and the job ends with an error at the first bit that differs:
+- **With `--sums tree`**, all layouts with a synchronous method have the bits of one process.
+- **By default** (`--sums running`), one pipeline with one copy of each stage has them, if its backwards run in ascending
+  order of micro-batches. In `hetu.torch`, also no parameter may be on two stages, such as a tied head.
+
+All other layouts differ from one process by about 5e-8 ([table](#with---sums-running-the-default), measured on graph
+models).
+
+To check it yourself, use `--compare-single`. Worker 0 then repeats every step in one process, and the job ends with an error
+at the first bit that differs:
 
 ```bash
 hetu data sample sample
@@ -60,62 +66,76 @@ norms after every step, bit by bit, if they have in common:
   the sum of [`--shares`](training.md#pipelines-of-unequal-shares)),
 - the processor's instructions and the version of oneDNN.
 
-They may differ in pipelines and their shares, stages, cut, method, recompute, threads, device (`cpu` or `far`), the order in
-which messages arrive, and the number of pipelines and stages before and after a checkpoint.
+They may differ in pipelines and their shares, stages, cut, method, recompute, threads, device (`cpu`, or the test device
+`far`), and the order in which messages arrive. The layout may also change at a checkpoint.
 
 ## How
 
-- **Gradients.** The micro-batches of a step, in the order of their samples over all pipelines, are the leaves of a binary
-  tree. A gradient's sum adds the nodes of that tree, whoever computes them. For example, with six micro-batches it is
-  `((0 + 1) + (2 + 3)) + (4 + 5)`. A copy of a stage adds what it can within its own micro-batches, and the copies add their
-  partial sums in the order of the tree. A plan is refused unless every micro-batch is in each sum once.
-- **Tied weights.** The sum of each use is made first. The uses are then added in model order.
+- **Gradients.** Hetu adds the gradients of the micro-batches in a binary tree: first in pairs, then pairs of pairs, and so
+  on. With six micro-batches, the sum is `((0 + 1) + (2 + 3)) + (4 + 5)`. The tree has the micro-batches of all pipelines, in
+  the order of their samples. It doesn't depend on who computes them. A copy of a stage adds the parts of the tree for which
+  it has all micro-batches. Then the copies add their partial sums in the order of the tree. A plan is refused unless every
+  micro-batch is in each sum once.
+- **Tied weights.** For each use of the weight, Hetu first sums over the micro-batches. Then it adds the sums in the order of
+  the uses in the model.
 - **Losses, counts and norms.** Every worker receives the values of all micro-batches, and adds them in their order.
-- **Running statistics.** All micro-batches of a step begin with the same statistics. At the end of the step, these become
-  the mean of what the micro-batches made of them. They therefore move once per step, not once per micro-batch.
+- **Running statistics.** All micro-batches of a step begin with the same statistics. Each micro-batch computes new
+  statistics from them, and the mean of these is used from the end of the step on. The statistics therefore change once per
+  step, not once per micro-batch.
 - **Dropout and data.** A sample's number in the global batch decides its row of the data and its random numbers.
-- **Parameter servers** (`--sync-method ps`, and tables on servers). Servers get one sum from each pipeline, and add them in
-  pairs: `((0 + 1) + (2 + 3)) + 4`. A pipeline therefore needs 1, 2, 4, 8, … micro-batches. Clipping, running statistics,
-  parameters with several uses, `--staleness` and `--push-bound` are refused. The log's gradient norm isn't covered, because
-  no process knows the whole gradient.
-- **Kernels.** No kernel's bits depend on the number of threads.
+- **Parameter servers** (`--sync-method ps`, and tables on servers). Each pipeline sends one sum to the servers, which add
+  these sums in pairs: `((0 + 1) + (2 + 3)) + 4`. A pipeline therefore needs 1, 2, 4, 8, … micro-batches. Clipping, running
+  statistics, parameters with several uses, `--staleness` and `--push-bound` are refused. The log's gradient norm isn't
+  covered, because no process knows the whole gradient.
+- **Kernels.** The results of a kernel don't depend on the number of threads.
 
-A loop in plain PyTorch has the bits of `hetu.torch` if it multiplies the loss of each micro-batch by its share of the batch,
-as `hetu.torch` does: `loss * (1 / M)` for M equal micro-batches. With `loss / M`, last bits differ unless M is a power of
-two.
+## PyTorch modules
 
-`hetu.torch.Pipeline(sums="tree")` does the same for gradients of PyTorch modules, also with `shard_optimizer`. (Tested on
-the CPU and on the pretend accelerator, not yet on a GPU.) Three conditions are its own: each pipeline's batch is divided
-evenly, running statistics are those of one pipeline (so compare models without batch norm), and the uses of a tied parameter
-are on one stage in both layouts or on two in both, because autograd adds uses on one stage before anyone can see them.
+`hetu.torch.Pipeline(sums="tree")` does the same for the gradients of PyTorch modules, also with `shard_optimizer`. It is
+tested on the CPU and on a simulated accelerator, not yet on a GPU. Three conditions are added:
+
+- Each pipeline's batch is divided evenly into micro-batches.
+- The model has no batch norm, because its running statistics are those of one pipeline.
+- If a parameter is used twice (tied), both uses are on one stage in both layouts, or on two stages in both layouts. On one
+  stage, autograd itself adds the gradients of the uses, in its own order.
+
+A loop in plain PyTorch has the bits of `hetu.torch` if it multiplies the loss of each micro-batch by its share of the batch:
+`loss * (1 / M)` for M equal micro-batches. With `loss / M`, last bits differ unless M is a power of two.
 
 ## Costs
 
-- **Time**: no more, on CPUs. Relative to `--sums running`, a step of BERT-base with 8 micro-batches of 8 x 128 takes 0.96 of
-  the processor time in one pipeline (0.91 to 1.11 in four rounds; 1.02 of the wall time in an earlier run of three) and 0.93
-  in two pipelines (0.91 to 1.00), and a step of ResNet-50 with 8 micro-batches of 4 images 0.97 (0.95 to 0.99). Two busy
-  cores, 2026-11-29, `tests/bench/sum_order.py`.
-- **Memory**: a worker keeps up to log2(M) partial sums of its stages' gradients at once, where M is its number of
-  micro-batches: 2 for 4, 3 for 8. `--sums running` keeps one. For BERT-base in one process with 8 micro-batches, the
-  gradients grow from 598 to 1525 MiB and the worker's peak from 2704 to 3720 MiB; in two pipelines the peak grows to 3211
-  MiB. This is why the option is off by default.
-- **Messages**: none more if each copy of a stage computes 2, 4, 8, … consecutive micro-batches. Otherwise a copy sends one
-  partial sum for each part of its micro-batches that is a node of the tree: 3 micro-batches are two such parts, and chimera
-  on 4 workers with 8 micro-batches gives each copy two parts. `hetu verify` prints the number of terms of a sum.
-- **Micro-batches of one size**: to vary the samples per micro-batch without changing bits, choose the smallest number for
-  all layouts. For 16 samples of BERT-base, micro-batches of 4 and 2 take 1.02 and 0.96 of the processor time of those of 8
-  (two busy cores, 2026-11-30, `tests/bench/sum_order.py --smaller`).
-- **Embedding tables**: their gradients are handled as whole tensors, not by the rows looked up.
+- **Time.** On CPUs, a step takes no longer than with `--sums running`. The table shows the processor time relative to it,
+  with the range of the rounds (two busy cores, 2026-11-29, `tests/bench/sum_order.py`). In an earlier run, BERT-base in one
+  pipeline took 1.02 times the wall time.
 
-Not available, with an error that says so: asynchronous methods, averaged weights, `--wire bf16`, `--concat halving`,
-`lazy_rows`, and K-FAC's `replan`. K-FAC with `fill="best"` or `"wrap"` refreshes its inverses where the
-plan has bubbles, so that the step of a refresh depends on the layout; `fill="after"` doesn't.
+  | model, 8 micro-batches | relative processor time |
+  |---|---|
+  | BERT-base, 8 x 128, one pipeline | 0.96 (0.91 to 1.11, four rounds) |
+  | BERT-base, 8 x 128, two pipelines | 0.93 (0.91 to 1.00) |
+  | ResNet-50, 4 images | 0.97 (0.95 to 0.99) |
+
+- **Memory.** A worker keeps up to log2(M) partial sums of its stages' gradients at once, where M is its number of
+  micro-batches: 2 for M = 4, and 3 for M = 8. With `--sums running`, it keeps one. For BERT-base in one process with 8
+  micro-batches, the gradients grow from 598 to 1525 MiB, and the worker's peak grows from 2704 to 3720 MiB. In two
+  pipelines, the peak grows to 3211 MiB. This is why the option is off by default.
+- **Messages.** If each copy of a stage computes 2, 4, 8, … consecutive micro-batches, it sends one sum, as before. Otherwise
+  it sends several partial sums. For example, 3 micro-batches of a copy give two partial sums: a pair, and a single one.
+  Chimera on 4 workers with 8 micro-batches also has two for each copy. `hetu verify` prints this number as the terms per
+  stage.
+- **Micro-batches of one size.** All layouts must have the same number of samples per micro-batch, so choose the smallest
+  number that you need. Small micro-batches cost little: for 16 samples of BERT-base, micro-batches of 4 and 2 samples take
+  1.02 and 0.96 times the processor time of those of 8 (two busy cores, 2026-11-30, `tests/bench/sum_order.py --smaller`).
+- **Embedding tables.** Hetu stores their gradients as whole tensors, not only for the rows that were looked up.
+
+`--sums tree` is refused with asynchronous methods, averaged weights, `--wire bf16`, `--concat halving`, `lazy_rows`, and
+K-FAC's `replan`. One more case has other bits without an error: K-FAC with `fill="best"` or `"wrap"` refreshes its inverses
+in the bubbles of the plan, so the step of a refresh depends on the layout. Use `fill="after"` to compare layouts.
 
 ## Accuracy
 
-Adding in a tree has a smaller bound of the rounding error than adding one by one: log2(M) roundings of each term instead of
-M - 1 (N. Higham, *The accuracy of floating point summation*, SIAM J. Sci. Comput. 14(4), 1993). For random numbers of normal
-distribution, the root mean square error relative to float64 is (`tests/bench/sum_order.py --accuracy`):
+Adding in a tree rounds less: each term is rounded log2(M) times instead of up to M - 1 times (N. Higham, *The accuracy of
+floating point summation*, SIAM J. Sci. Comput. 14(4), 1993). The table shows the root mean square error relative to float64,
+for normally distributed random numbers (`tests/bench/sum_order.py --accuracy`):
 
 | micro-batches | 4 | 8 | 16 | 64 | 256 |
 |---|---|---|---|---|---|
@@ -128,26 +148,39 @@ ReproBLAS (W. Ahrens, J. Demmel, H. D. Nguyen, *Algorithms for efficient reprodu
 46(3), 2020) makes any order of additions give the same bits, at twice the bytes per element and an additional pass per
 micro-batch. A fixed tree needs neither, because a plan says in advance who computes which micro-batch.
 
+Other training systems, as of November 2026:
+
+- Megatron-Core's deterministic mode repeats a run's bits if the layout, the software and the hardware stay the same
+  ([glossary](https://docs.nvidia.com/megatron-core/developer-guide/nightly/developer/determinism/glossary.html)). An open
+  proposal adds equal bits for 1, 2, 4 and 8 tensor-parallel ranks, off by default
+  ([#4740](https://github.com/NVIDIA/Megatron-LM/pull/4740)). It covers tensor parallelism, which Hetu doesn't have, and
+  neither pipelines nor replicas.
+- torchtitan compares loss curves between layouts (its `docs/converging.md`), not bits.
+
 ## With `--sums running`, the default
 
-The table shows the distance of every synchronous method from one process. `docs/make_equality.py` writes it by training
-every case, and a test checks that it is up to date. The same test trains the cases with `--sums tree`, and demands equal
-bits of all but `chimera halving`, which is refused. The model is BERT `deep` (16 layers of 64, tied, dropout 0.1). A run has
-{steps} steps of max(8, 2 P) micro-batches of {samples} samples per pipeline, with clipping. P is the number of workers per
-pipeline, which are threads. The reference is one process with one stage and the same micro-batches. Each cell covers four
-runs: SGD and AdamW, each without and with recompute (varuna has its own).
+The table shows how far the results of every synchronous method are from those of one process. `docs/make_equality.py`
+writes it by training every case, and a test checks that it is up to date. The same test trains the cases with `--sums
+tree`, and requires equal bits for all but `chimera halving`, which is refused. The model is BERT `deep` (16 layers of
+width 64, tied head, dropout 0.1).
+A run has {steps} steps of max(8, 2 P) micro-batches of {samples} samples per pipeline, with clipping.
+P is the number of workers per pipeline. The workers are threads. The reference is one process with one stage and the same
+micro-batches. Each cell covers four runs: SGD and AdamW, each without and with recompute. (Varuna's plans always
+recompute.)
 
-*bitwise*: all weights and losses have the bits of one process. A figure means that the gradients of a parameter are added in
-another order: by replicas, pipelines, or backwards that do not run in ascending order of micro-batch. The figure is the
-larger of two values: the distance of an SGD-trained weight tensor, divided by its norm (by 1 if the norm is less), and the
-relative distance of a loss with either optimizer. No figure is above {bound:g}.
+*bitwise* means that all weights and losses have the bits of one process. A number means that the gradients of a parameter
+are added in another order: by replicas, by pipelines, or because backwards don't run in ascending order of micro-batches.
+The number is the largest relative difference of a weight tensor (SGD) or a loss (both optimizers). The difference of a
+tensor is divided by its norm, or by 1 if the norm is less. No number is above {bound:g}.
 
-`ops_test` checks every operator with 1, 2, 3, 4 and 7 threads, `threads_test` trains ResNet-18 and BERT with several, and
-`layouts_test` draws trainings with `--sums tree`: model, optimizer, dtype, device, threads, method, pipelines and stages. In
-every run, the peak number of activations that each worker keeps, and their bytes, are exactly those of its plan.
+Other tests: `ops_test` checks every operator with 1, 2, 3, 4 and 7 threads. `threads_test` trains ResNet-18 and BERT with
+several threads. `layouts_test` trains with `--sums tree` in random layouts, with random models, optimizers, dtypes, devices,
+threads and methods. In every run, the peak number of activations that each worker keeps, and their bytes, are exactly those
+of its plan.
 
-With `--sums running`, batch norm's running statistics move with each micro-batch. Every replica and pipeline has its own,
-and their mean is saved. `--concat halving` refuses models with batch norm, because half a micro-batch has other statistics.
+With `--sums running`, the running statistics of batch norm change with each micro-batch. Every replica and pipeline has its
+own, and their mean is saved. `--concat halving` refuses models with batch norm, because half a micro-batch has other
+statistics.
 
 | method | {columns} |
 |---|{rules}
@@ -228,10 +261,15 @@ def cells() -> dict[Cell, bool]:
     return {cell: fits(cell) for cell in every}
 
 
-def page() -> str:
+def head() -> str:
+    """Returns the text of the page up to the first row of its table."""
     columns = " | ".join(f"{pipelines} x P = {workers}" for pipelines in PIPELINES for workers in WORKERS)
-    text = HEAD.format(steps=equality.STEPS, samples=equality.SAMPLES, bound=BOUND, columns=columns,
+    return HEAD.format(steps=equality.STEPS, samples=equality.SAMPLES, bound=BOUND, columns=columns,
                        rules="---|" * (len(PIPELINES) * len(WORKERS)))
+
+
+def page() -> str:
+    text = head()
     lines: dict[str, list[str]] = {}
     for cell, there in cells().items():
         lines.setdefault(cell.row, []).append(measured(cell) if there else "")
@@ -248,6 +286,8 @@ def stated() -> dict[str, list[str]]:
 
 def check(whole: bool) -> list[str]:
     """Returns the errors of the page."""
+    if not PAGE.read_text().startswith(head()):
+        return ["the text above the table isn't that of HEAD: change HEAD in docs/make_equality.py, and copy it to the page"]
     page_rows, known = stated(), cells()
     wrong = [f"row '{row}' is missing" for row in {cell.row for cell in known} - page_rows.keys()]
     wrong += [f"row '{row}' is of no method" for row in page_rows.keys() - {cell.row for cell in known}]

@@ -126,7 +126,7 @@ a Python script is wrong, the script's line comes first:
 
 """
 BETWEEN = """
-A plan that fails its proof is the exception. It has one more line for each worker concerned.
+If a plan fails its proof, the error has one more line for each worker concerned.
 
 ## Error codes
 
@@ -134,13 +134,13 @@ Each error has a code. The code decides the exit status of a command and the exc
 
 """
 NOTES = """
-- `hetu` ends with the status in the table, with one exception: for most of its commands, input that can't be read counts
-  as wrong input, with status 2.
+- The command `hetu` exits with the status in the table. There is one exception: most of its commands treat input that
+  can't be read as wrong input, with status 2.
 - In Python, catch the exception, for example `except hetu.CommError`. `hetu.ConfigError` is a `ValueError`, and
   `hetu.CommError` is a `ConnectionError`, so it is also an `OSError`.
-- `with hetu.one_line_errors(NAME):` around a script prints the line and sets the status. The training scripts do so. A
-  refused plan is a `ValueError` there, with status 2. Without `one_line_errors`, Python shows its traceback and ends with
-  status 1.
+- In a script, `with hetu.one_line_errors(NAME):` turns an error of Hetu into one line, and the script exits with the status
+  of the table. The training scripts use it. Without it, Python shows a traceback and exits with status 1.
+- A refused plan has status 1 in the command `hetu`, and status 2 in scripts, because it is a `ValueError` there.
 - In C++, `hetu::Error` has `code()`, and `hetu::exit_status(code)` returns the status.
 
 ## Other exit statuses
@@ -217,8 +217,8 @@ def examples(known: list[Code]) -> str:
             here = [example for example in EXAMPLES if example.code == code.name]
             text.append(f"### {code.name}\n")
             if not here:
-                text.append("An error with this code is a mistake in Hetu. "
-                            "`--compare-single` also reports a difference with it.\n")
+                text.append("An error with this code is a bug in Hetu. "
+                            "`--compare-single` also uses it, if a result differs from that of one process.\n")
             for example in here:
                 is_script = "train" in example.command and "-c cluster.yml" not in example.command
                 usual = script_status(code.exception) if is_script else code.status
@@ -237,8 +237,8 @@ def page() -> str:
     first = re.search(r"^train\.py:.*$", shown, re.M)
     assert first is not None
     return (f"{HEAD}```text\n{first[0]}\n```\n{BETWEEN}" + "\n".join(rows) + f"\n{NOTES}```python\n{TRAIN}```\n\n"
-            f"Beside it lie `plan.csv` and `short.csv` (plans of two workers), `costs.json` and `cluster.yml`, each with a "
-            f"mistake.\n\n{shown}")
+            f"In its folder are `plan.csv` and `short.csv` (plans of two workers), `costs.json` and `cluster.yml`, each "
+            f"with a mistake.\n\n{shown}")
 
 
 def main() -> int:

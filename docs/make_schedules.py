@@ -22,116 +22,132 @@ HEAD = """# Schedules
 This page shows every method with a figure and its numbers. `docs/make_schedules.py` writes it from the code, and a test
 checks that it is up to date.
 
-All figures have 4 workers, 8 micro-batches and, for methods with `--chunks`, 2 chunks per worker. A forward and each
-gradient take 1 time unit, and there is no latency. Asynchronous methods run 2 steps.
-`hetu simulate METHOD --stages 4 --micro-batches 8` prints the same numbers. Add `--steps 2` for asynchronous methods, and
-use `--stages 1` for dp. *Bubble* is the idle share of all workers' time, from the start of the step to its end. A method
-without idle time between a worker's first and last instruction still has the two ends. *Messages* are sends per micro-batch.
+Every figure shows 4 workers and 8 micro-batches, without latency. A forward (F), an input gradient (I) and a weight gradient
+(W) take 1 time unit each. A whole backward (B) is I and W in one instruction, and takes 2. Methods with `--chunks` have 2
+chunks per worker: parts of the model, each of which is a stage. Asynchronous methods, which have no flush (no end of a step
+at which all workers wait), run 2 steps. To print the same numbers, type `hetu simulate METHOD --stages 4 --micro-batches 8`.
+Add `--steps 2` for asynchronous methods, and use `--stages 1` for dp.
 
-*Peak* is the largest number of activations on a worker, in micro-batches: an F adds 1, a B takes 1, and I and W take 1/2
-each; on a worker with V chunks, each of them counts 1/V. This is the count of the zero-bubble paper, in which I frees one
-half. A real stage frees nothing before W. So the bytes of `hetu simulate`, `hetu choose` and `hetu plan`, and a
-`--memory-limit` in bytes, count the whole activation until W, as the memory of a run does. A `--memory-limit` without a unit
-limits the peak of this page, which promises no bytes.
+Two placements of chunks have names. *Looped*: worker w holds the stages w, w + P, w + 2P and so on. *V*: worker w holds the
+stages w and 2P - 1 - w, so that the model goes down and up over the workers.
 
-P is the number of workers, M of micro-batches and V of chunks per worker. Methods with loops run the micro-batches in rounds
-of k = M / max(1, M div P); here k = 4. F, I and W are the times of forward, input gradient and weight gradient, and T is
-their sum; a whole backward B takes I + W. The *forms* give the bubble as a time (makespan - M T) and the peak, with the
-range in which they hold. [reproduction.md](reproduction.md) compares them with the simulator.
+The columns of the table:
 
-| method | bubble | its form | peak | its form | weight versions | messages |
+- *Bubble* is the idle share of all workers' time, from the start of the step to its end. It includes the idle time before a
+  worker's first and after its last instruction.
+- *Peak* is the largest number of activations on a worker, in micro-batches. An F adds 1, a B removes 1, and I and W remove
+  1/2 each. On a worker with V chunks, each of them counts 1/V.
+- *Formula* gives the bubble as a time, makespan - M T, or the peak. The condition for which it holds is in parentheses.
+  [reproduction.md](reproduction.md) compares the formulas with the simulator.
+- *Weight versions* is the largest number of versions of its weights that a worker keeps.
+- *Messages* is the number of sends per micro-batch.
+
+In the formulas, P is the number of workers, M of micro-batches, and V of chunks per worker. F, I and W are the times of
+forward, input gradient and weight gradient, and T = F + I + W. Looped methods run the micro-batches in rounds of k = M /
+max(1, M div P). In the figures, k is 4.
+
+**Peak and memory.** The peak follows the zero-bubble paper, in which I frees half of an activation. A real stage frees
+nothing before W. A memory limit in bytes, and the bytes of `hetu simulate`, `hetu choose` and `hetu plan`, therefore count
+the whole activation until W. A `--memory-limit` without a unit limits the peak, and promises no number of bytes.
+
+| method | bubble | formula | peak | formula | weight versions | messages |
 |---|---|---|---|---|---|---|
 """
 ABOUT = {
     "gpipe": (
-        "All forwards run before the first backward: a step is simple, and every worker keeps all M activations. "
+        "All forwards run before the first backward. The order is simple, but every worker keeps all M activations. "
         "The bubble is (P - 1)(F + I + W)."
     ),
     "1f1b": (
         "After a warm-up of P - 1 - s forwards, worker s alternates one forward and one backward. The bubble is "
-        "GPipe's; the gain is memory: worker s keeps at most P - s activations, whatever M is."
+        "that of GPipe, but worker s keeps at most P - s activations, however large M is."
     ),
     "interleaved-1f1b": (
         "Each worker holds V chunks of the model in loops, so that the pipeline fills V times faster. The bubble is (P - "
         "1)(F + I + W)/V for M >= P, at the cost of V times as many messages and a little more memory."
     ),
     "looped-bfs": (
-        "The loops of interleaved 1F1B, breadth first: all micro-batches pass a chunk before the next chunk begins. The "
+        "The placement is that of interleaved 1F1B, but all micro-batches pass a chunk before the next chunk begins. The "
         "bubble is that of interleaved 1F1B, the memory is GPipe's, and gradient sums start early."
     ),
     "pipedream": (
-        "There is no flush: a worker updates after each backward, and a micro-batch's backward uses the weights of its "
-        "forward, which are kept. The steady state has no bubble. Worker s keeps P - s weight versions, and its gradients "
-        "are up to P - 1 - s updates old."
+        "There is no flush: a worker updates its weights after each backward. The backward of a micro-batch uses the "
+        "weights of its forward, so a worker keeps them until then. The steady state has no bubble. Worker s keeps P - s "
+        "weight versions, and its gradients are up to P - 1 - s updates old."
     ),
     "pipedream-2bw": (
-        "There is no flush, and one update per M micro-batches. All stages use the weights before the previous update, so "
-        "two versions are enough: w(t+1) = w(t) - lr g(w(t-1))."
+        "There is no flush, and one update per M micro-batches. Gradients are computed from the weights before the previous "
+        "update, so a worker keeps two versions: w(t+1) = w(t) - lr g(w(t-1))."
     ),
     "hetpipe": (
-        "Waves of M micro-batches run on local updates: a forward's weights lack at most M - 1 updates of its own pipeline. "
-        "The steady state has no bubble. Several pipelines meet at servers, each at its own pace. A pipeline pushes a wave "
-        "(`2PUSH`) after the wave's last update, and pulls the servers' weights (`2PULL`) before the first forward that "
-        "needs them. A pipeline that is more than `--staleness D` waves ahead of the slowest waits there. Weights then lack "
-        "at most (D + 1) M + M - 2 updates of another pipeline."
+        "A wave is M micro-batches. Each pipeline updates its own copy of the weights, and a forward lacks at most the "
+        "last M - 1 of these updates. The steady state has no bubble. Several pipelines exchange weights over parameter "
+        "servers, each at its own pace. A pipeline pushes a wave (`2PUSH`) after the wave's last update, and pulls the "
+        "servers' weights (`2PULL`) before the first forward that needs them. A pipeline that is more than `--staleness "
+        "D` waves ahead of the slowest waits there. Weights then lack at most (D + 1) M + M - 2 updates of another "
+        "pipeline."
     ),
     "gems": (
         "Two copies of the model run in opposite directions, and a worker holds one micro-batch at a time. This takes the "
         "least memory for activations and has the largest bubble. It is for models that don't fit otherwise."
     ),
     "chimera": (
-        "Two pipelines (or more, `--pairs`) in opposite directions share the workers, and each fills the other's bubbles. "
-        "The bubble is (P - 2)/(2M + P - 2) in equal slots, half of 1F1B's. Weights are stored twice. `--concat` sets how "
-        "units of P micro-batches follow each other: direct, doubling (two forwards at a time) or halving (backwards in "
-        "halves)."
+        "Two pipelines (or more, `--pairs`) in opposite directions share the workers, and each fills the other's bubbles."
+        " If forwards and backwards take equally long, the bubble is (P - 2)/(2M + P - 2), about half of 1F1B's. Weights "
+        "are stored twice. `--concat` sets how units of P micro-batches follow each other: direct, doubling (two forwards"
+        " at a time) or halving (backwards in halves)."
     ),
     "hanayo": (
-        "The model goes down and up over the workers in V/2 waves: a repeated V placement, in the greedy order for unit "
-        "times. More waves make the bubble smaller with one copy of the weights, but take more messages."
+        "The model goes down and up over the workers V/2 times (waves), which is a repeated V placement. The order is the"
+        " one that a greedy scheduler finds for equal times. More waves make the bubble smaller with one copy of the "
+        "weights, but take more messages."
     ),
     "zb-h1": (
-        "The backward is split: input gradients I run at once, and weight gradients W wait and fill bubbles. With 1F1B's "
-        "memory the makespan bubble is (P - 1) max(F + I - W, F, I), a third of 1F1B's for equal times."
+        "The backward is split. Input gradients I run at once, because the stage before waits for them. Weight gradients W "
+        "run later, in otherwise idle time. The memory is 1F1B's. If F = I = W, the bubble is a third of 1F1B's."
     ),
     "zb-h2": (
-        "The warm-up is twice that of ZB-H1, with up to 2P - 1 activations. For equal times there is no idle time between "
-        "a worker's first and last instruction, only the staircase at both ends."
+        "The warm-up is twice that of ZB-H1, with up to 2P - 1 activations. If F = I = W, a worker is never idle "
+        "between its first and last instruction."
     ),
     "zb-v": (
-        "Two chunks per worker in a V: worker w holds stages w and 2P - 1 - w. With 1F1B's memory there is no idle "
-        "time between a worker's first and last instruction, for equal times."
+        "Two chunks per worker in a V placement. The memory is 1F1B's. If F = I = W, a worker is never idle between its "
+        "first and last instruction."
     ),
     "v-half": (
-        "The V placement with repeating blocks that keep about half of 1F1B's activations, for a bubble of at most "
-        "(3P - 7)/2 (P even) in equal times."
+        "A V placement with an order that repeats for every micro-batch and keeps about half of 1F1B's activations. If "
+        "F = I = W = 1 and P is even, the bubble is at most (3P - 7)/2."
     ),
     "v-min": (
-        "The V placement at about a third of 1F1B's activations, for a bubble near 1F1B's."
+        "As v-half, but with about a third of 1F1B's activations. The bubble is near 1F1B's."
     ),
     "interleaved-zb": (
-        "ZB-H1 in the loops of interleaved 1F1B. The bubble is (P - 1) max(F + I - W, F, I)/V, at the cost of V times as "
-        "many messages."
+        "ZB-H1 with the looped chunks of interleaved 1F1B. The bubble is (P - 1) max(F + I - W, F, I)/V, at the cost of V"
+        " times as many messages."
     ),
     "dualpipe": (
-        "Micro-batches run in two directions. In the middle of a step, a forward of one direction runs with a backward of "
-        "the other, so that the messages of each hide behind the other's work. `--pair-semantics atomic` runs such a pair "
-        "as one instruction, `split` as two."
+        "Micro-batches run in two directions. In the middle of a step, a worker runs a forward of one direction "
+        "together with a backward of the other, so that the messages of each travel while the other computes. "
+        "`--pair-semantics atomic` treats such a pair as one instruction, and `split` as two."
     ),
     "dualpipev": (
-        "DualPipe cut in half: one copy of the model on a V placement."
+        "DualPipe on half as many workers, with one copy of the model on a V placement."
     ),
     "varuna": (
         "A worker recomputes a micro-batch's forward while its gradient is still on the way, and runs forwards where no "
-        "backward is ready. `--runtime-rule` lets a worker run what is ready at run time."
+        "backward is ready. With `--runtime-rule`, a worker whose next gradient is late runs the next forward first."
     ),
     "zb-1p": (
-        "A greedy scheduler for given costs. It puts weight gradients where they fit, and keeps at most P activations."
+        "A greedy scheduler for given costs. It runs weight gradients in otherwise idle time, and keeps at most P "
+        "activations."
     ),
     "zb-2p": (
-        "The scheduler of zb-1p with at most 2P activations. It gives the bubble of the zero-bubble paper's best column."
+        "The scheduler of zb-1p with at most 2P activations. It reproduces the column ZB-2p of the zero-bubble "
+        "paper, which has the smallest bubbles."
     ),
     "auto": (
-        "A search over orders, warm-up depths and positions of W for given costs, speeds and a memory limit. With `--chunks "
+        "A search for given costs, speeds and a memory limit. It varies the order, the number of forwards before the first "
+        "backward, and the positions of W. With `--chunks "
         "2` it also searches looped and V placements. The result is never worse than the plan it starts from."
     ),
     "dp": (

@@ -7,53 +7,54 @@ from hetu.launch import metrics, slurm
 
 HELP = """\
 heturun [flags] command...
-heturun ps | logs JOB | stop JOB        the jobs that run, what they printed, their end; heturun ps --help
+heturun ps | logs JOB | stop JOB        list jobs, show the output of a job, stop a job; see heturun ps --help
 
-Starts the command once per worker under Open MPI, and passes on the workers' output. The exit status is 0 if all
-workers succeed, else the status of the first worker that fails (128 + signal if it is killed, 5 if Open MPI can't start
-in it). Standard input of workers is empty. heturun's own messages go to standard error.
+Starts the command once for each worker under Open MPI, and prints the workers' output. The exit status is 0 if all
+workers succeed. Otherwise it is that of the first worker that failed: 128 + N if signal N killed it, and 5 if Open MPI
+can't start in it. The workers' standard input is empty. heturun's own messages go to standard error.
 
-  -c, --config FILE     cluster file; a path, or one of the installed files (config/NAME.yml)
-  -w, --workers N       N workers on this host; only without -c. Inside a Slurm allocation, the default without -c
-                        and -w is one worker per task, on the allocation's hosts
-  -s, --servers N       N parameter servers on this host, or on the hosts of the Slurm allocation; only without -c
-                        (default 1). Their processes start when a worker needs them (hetpipe, --sync-method ps)
+  -c, --config FILE     cluster file, which lists hosts and workers: a path, or one of the installed files
+                        (config/NAME.yml)
+  -w, --workers N       start N workers on this host; not with -c. Inside a Slurm allocation, without -c and -w, one
+                        worker per task starts on the allocation's hosts
+  -s, --servers N       number of parameter servers on this host, or on the hosts of the Slurm allocation; not with -c
+                        (default 1). They start only if a worker needs them (hetpipe, --sync-method ps)
   -i, --identify KEY    ssh key for the other hosts
       --server-log DIR  folder for the logs from which a killed server restarts (default: the temporary folder). It
                         needs space for six times the bytes of all tables. The logs are deleted when the job ends
       --no-server-restart
-                        keep no log, and end the job when a server is killed
-      --on-failure HOW  end (default): the death of any worker ends the job; shrink: a job that averages weights
-                        in groups (--preduce, --adpsgd) continues without the pipeline of that worker
+                        keep no log; if a server is killed, end the job
+      --on-failure HOW  if a worker dies: end (default) ends the job; shrink continues without the pipeline of that
+                        worker, in jobs that average weights in groups (--preduce, --adpsgd)
       --pipelines N     number of pipelines, with --on-failure shrink (default: as given by --devices in the command)
-      --elastic         go on with the machines that are left when a worker is lost, and with more or fewer machines
-                        when --machines changes. For trainings by a method with a flush, with --checkpoint,
-                        --devices pipe_<pipelines>_<stages>, --batch-size and --micro-batches in the command, or for
-                        scripts with hetu.torch.loop(), with --layout
+      --elastic         continue with the remaining machines if a worker is lost, and with more or fewer machines if
+                        --machines changes. Works with synchronous methods. The command has --checkpoint,
+                        --devices pipe_<pipelines>_<stages>, --batch-size and --micro-batches, or it is a script with
+                        hetu.torch.loop(), and heturun has --layout
       --layout PxSxM    with --elastic: pipelines, stages, and micro-batches of each pipeline, for a hetu.torch script
-      --machines FILE   with --elastic: the hosts, a line HOST or HOST WORKERS each; it may change at any time
-      --hang-limit S    ends a training that makes no progress for S seconds plus ten times the slowest of its last
-                        steps, and names the worker that the others wait for; 0: never (default: 120 with --elastic,
-                        else 0)
+      --machines FILE   with --elastic: a file with a line HOST or HOST WORKERS for each host; it may change at any time
+      --hang-limit S    end a training that makes no progress for S seconds plus ten times its slowest recent step, and
+                        name the worker that the others wait for; 0: never (default: 120 with --elastic, else 0)
       --run-dir DIR     folder for the state and the logs of the job (default: a new one, runs/<date>-<time>-<script>;
                         HETU_RUNS=FOLDER replaces runs, and HETU_RUNS=none keeps none)
-      --slow-limit F    names a worker that computes F times as long per step as the workers with the same stages, or as
-                        it did before; 0: never (default: 1.25, or 0 if a host has more workers than cores)
-      --metrics-port P  answers GET /metrics at this port of 127.0.0.1, or at HOST:PORT, with the state of the job for
-                        Prometheus
+      --slow-limit F    report a worker that computes F times as long per step as the workers with the same stages, or
+                        as in its own earlier steps; 0: never (default: 1.25, or 0 if a host has more workers than cores)
+      --metrics-port P  serve the state of the job for Prometheus: GET /metrics at port P of 127.0.0.1, or at HOST:PORT
       --log-dir DIR     folder for worker-N.out and worker-N.err, the output of each worker; later jobs append to them
-      --output HOW      standard output of workers: tagged, with the worker before every line ([1], or [1@w0] on several
-                        hosts, for worker@host); raw, unchanged. Default: raw if only one worker writes (a job of one
+      --output HOW      form of the workers' standard output: tagged puts the worker before each line ([1], or [1@w0] on
+                        several hosts); raw changes nothing. Default: raw if only one worker writes (a job of one
                         worker, hetu rehearse), else tagged. Lines of standard error are always tagged
       --interface NAME  network interface between hosts (default: the one that all share)
-  -v, --verbose         show mpirun's command line, and the process id of each worker
-      --version         the version of Hetu
-  -h, --help            this text
+  -v, --verbose         print mpirun's command line, and the process id of each worker
+      --version         print the version of Hetu
+  -h, --help            print this text
 
 heturun connects to other hosts by ssh, with the user and port of your ssh configuration. They must have the same Hetu
-at the same path. heturun passes SIGUSR1 to each worker as soon as the worker handles it; workers then save a checkpoint
-and exit 0. The first Ctrl-C does the same if the workers train with a checkpoint folder. Otherwise, the first Ctrl-C
-ends all workers, and so do a second Ctrl-C, SIGTERM and the death of any worker.
+at the same path.
+
+If heturun receives SIGUSR1, the workers save a checkpoint and exit with status 0. The first Ctrl-C has the same effect
+if the training has a checkpoint folder. Otherwise, it ends all workers at once. So do a second Ctrl-C, SIGTERM, and the
+death of a worker.
 """
 
 
