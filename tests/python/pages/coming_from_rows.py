@@ -14,6 +14,8 @@ CHECKS = {
     "shards_are_read": ["HDF5 shards by NVIDIA's BERT scripts", "`wikicorpus_en_training_<i>.hdf5`"],
     "main_bert": ["`main_bert.py --pipeline_method chimera`", "`main_bert.py --profile`, `bert_prof/NAME.pdf`",
                   "its flags, `--config FILE.yml`"],
+    "wandb": ["`main_bert.py --wandb`"],  # what is logged: tests/python/compat/chimera_flags_test.py
+    "main_bert_kfac": ["`main_bert.py --record_ngd`, `--damping`"],
     "main_bert_simple": ["`main_bert_simple.py`"],
     "by_hand": ["`scripts/manual.sh`: a command for each process, 1 node x 2", "`scripts/manual4.sh`: 2 nodes x 2",
                 "`LOCAL_RANK`, `LOCAL_SIZE`, `SLURM_LOCALID`, `SLURM_NTASKS_PER_NODE`"],
