@@ -29,6 +29,9 @@ CHECKS = {
                      "`pipe_2_4` `pipe_4_4` `pipe_8_4` `pipe_16_4` `pipe_8_2` `pipe_16_1`"],
     "launches": ["`heturun`", "`-w`, `--workers`", "`-i`, `--identify`", "the command and its arguments",
                  "the `Cluster: {` block", "output tagged by worker", "`DMLC_*` `PS_*` `PORT` are handed to the workers"],
+    # more: tests/python/compat/launcher_test.py
+    "older_launcher": ["`from hetu.launcher import launch`, `launch(target, args)`", "`shared:` and `launch:` of its file"],
+    "older_servers": ["`python3 -m hetu.launcher FILE -n N [--sched]`"],
     "prefix": ["the longest common prefix, /16 to /30"],
     "bert": ["`-c`, `--config`", "the folder in `models/wiki.py`", "`--epochs`", "`--batch-size`", "`--learning-rate`",
              "`--pipeline gpipe`", "`Training E epoch, each epoch runs M iteration`",

@@ -309,6 +309,27 @@ class Checks(TrainCase):
         self.assertEqual(exported, ["DMLC_ROLE", "PS_RESEND", "PORT"])
         self.run_words("heturun", "--workers", 1, "--identify", key, "true")
 
+    def test_older_launcher(self):
+        (self.folder / "local.yml").write_text("shared:\n  PS_VERBOSE: 1\nlaunch:\n  worker: 2\n  server: 0\n")
+        (self.folder / "train.py").write_text(
+            "import argparse, os\nfrom hetu.launcher import launch\n"
+            "launch(lambda args: print('worker of', args.num_local_worker, os.environ['PS_VERBOSE']),\n"
+            "       argparse.Namespace(config='local.yml'))\nprint('ended')\n")
+        done = self.run_words(sys.executable, "train.py", cwd=self.folder)
+        self.assertEqual(sorted(done.stdout.splitlines()), ["[0] worker of 2 1", "[1] worker of 2 1", "ended"])
+        self.assertIn("not used: PS_VERBOSE\n", done.stderr)
+
+    def test_older_servers(self):
+        (self.folder / "local.yml").write_text("shared: {}\nlaunch:\n  server: 1\n")
+        servers = subprocess.Popen([sys.executable, "-m", "hetu.launcher", "local.yml", "-n", "2", "--sched"],
+                                   cwd=self.folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        self.addCleanup(servers.stderr.close)
+        keys = self.folder / "local.yml.keys"
+        wait_until(lambda: keys.is_file() and keys.read_text().count("tcp://") == 2, MANY_S)
+        servers.send_signal(signal.SIGINT)
+        self.assertEqual(servers.wait(MANY_S), 0)
+        self.assertIn("--sched: no scheduler is started", servers.stderr.read())
+
     def test_prefix(self):
         self.assertEqual(network.common_network(["10.1.2.1", "10.1.2.2"]), "10.1.2.0/30")
         self.assertEqual(network.common_network(["10.1.2.1", "10.1.9.2"]), "10.1.0.0/20")
