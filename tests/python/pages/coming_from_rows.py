@@ -49,6 +49,8 @@ CHECKS = {
     "pipedream": ["`--pipeline pipedream`"],
     "servers": ["`--pipeline hetpipe`", "`-s`, `--servers`", "scheduler and server processes"],
     "partial_reduce": ["`--preduce`", "`--adpsgd`", "`--hetero`"],
+    # the formula: tests/python/compat/convergence_bound_test.py
+    "convergence_bound": ["the convergence bound: learning rate and updates K"],
     "pauses_by_the_environment": ["`DEBUG_HETERO`"],
     "chimera_and_varuna": ["training by its schedule"],
     "chimera_pdf": ["`scripts/plot_cuda_timeline.sh`: `bert_prof/bert-large_chimera_8stages_8gpus_microbs32_acc1.pdf`"],

@@ -134,6 +134,12 @@ class Checks(TrainCase):
             with self.subTest(options):
                 self.train((2, 1), *options, "--model", model, "--pipeline", "pipedream", "--micro-batches", 1, "--steps", 6)
 
+    def test_convergence_bound(self):
+        """The page's command runs unchanged. N = 4, P = 1, n1 = 4: t1 = 16 ((1 + 256) / (1 - 1 / 256))^2, K = 10^28.66."""
+        cell = rows()["SD-PIPE", "the convergence bound: learning rate and updates K"][0]
+        said = self.run_words(*shlex.split(re.search(r"`(python3 [^`]+)`", cell)[1])).stdout
+        self.assertIn("updates K >= 10^28.6600   (t1 = 10^6.0274, 1 - t2 = 0.001955)\n", said)
+
     def test_pauses_by_the_environment(self):
         """DEBUG_HETERO takes effect where --hetero isn't given: the same pauses, drawn from the seed."""
         self.env["DEBUG_HETERO"] = "3"
