@@ -12,6 +12,8 @@ CHECKS = {
                    "`make -j`"],
     "exports": ["`source hetu.exp`", "`import hetu`"],
     "shards_are_read": ["HDF5 shards by NVIDIA's BERT scripts", "`wikicorpus_en_training_<i>.hdf5`"],
+    # rows and defaults: tests/python/compat/bert_prep_test.py
+    "bert_prep": ["the constants of NVIDIA's BERT scripts: 256 + 256 shards, seed 12345, dupe factor 5, …"],
     "main_bert": ["`main_bert.py --pipeline_method chimera`", "`main_bert.py --profile`, `bert_prof/NAME.pdf`",
                   "its flags, `--config FILE.yml`"],
     "wandb": ["`main_bert.py --wandb`"],  # what is logged: tests/python/compat/chimera_flags_test.py

@@ -188,6 +188,18 @@ class Checks(TrainCase):
         said = self.run_words("hetu", "data", "check", folder)
         self.assertIn(str(SHARDS * ROWS), said.stdout + said.stderr)
 
+    def test_bert_prep(self):
+        """The page's command runs unchanged: 5200 documents are enough for 256 + 256 shards of at least two."""
+        text = "\n\n".join("Houses are white .\nDoors are red .\nThey open ." for _ in range(5200))
+        (self.folder / "TEXT").write_text(text)
+        (self.folder / "FILE").write_text("\n".join("[PAD] [UNK] [CLS] [SEP] [MASK] houses doors are white red they open ."
+                                                    .split()))
+        cell = rows()["SD-PIPE", CHECKS["bert_prep"][0]][0]
+        self.run_words(*shlex.split(re.search(r"`(python3 [^`]+)`", cell)[1]), cwd=self.folder)
+        for kind in ("training", "test"):
+            self.assertEqual(len(list((self.folder / "DIR").glob(f"wikicorpus_en_{kind}_*.hdf5"))), 256)
+        self.run_words("hetu", "data", "check", self.folder / "DIR")
+
     def text_words(self):
         """Returns Chimera's flags for a text in Latin-1 and a vocabulary made from it."""
         text, vocabulary = self.folder / "wikipedia.segmented.nltk.txt", self.folder / "words.txt"
