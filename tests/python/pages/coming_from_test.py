@@ -18,6 +18,7 @@ import time
 import unittest
 from importlib.util import find_spec
 
+import sd_pipe_checks
 from coming_from_rows import CHECKS, PAGE, all_commands, commands, flags_to_come, rows
 from hetu import _hetu, data, devices
 from hetu.launch import command_line, environment, network
@@ -189,16 +190,7 @@ class Checks(TrainCase):
         self.assertIn(str(SHARDS * ROWS), said.stdout + said.stderr)
 
     def test_bert_prep(self):
-        """The page's command runs unchanged: 5200 documents are enough for 256 + 256 shards of at least two."""
-        text = "\n\n".join("Houses are white .\nDoors are red .\nThey open ." for _ in range(5200))
-        (self.folder / "TEXT").write_text(text)
-        (self.folder / "FILE").write_text("\n".join("[PAD] [UNK] [CLS] [SEP] [MASK] houses doors are white red they open ."
-                                                    .split()))
-        cell = rows()["SD-PIPE", CHECKS["bert_prep"][0]][0]
-        self.run_words(*shlex.split(re.search(r"`(python3 [^`]+)`", cell)[1]), cwd=self.folder)
-        for kind in ("training", "test"):
-            self.assertEqual(len(list((self.folder / "DIR").glob(f"wikicorpus_en_{kind}_*.hdf5"))), 256)
-        self.run_words("hetu", "data", "check", self.folder / "DIR")
+        sd_pipe_checks.bert_prep(self)
 
     def text_words(self):
         """Returns Chimera's flags for a text in Latin-1 and a vocabulary made from it."""
@@ -328,25 +320,10 @@ class Checks(TrainCase):
         self.run_words("heturun", "--workers", 1, "--identify", key, "true")
 
     def test_older_launcher(self):
-        (self.folder / "local.yml").write_text("shared:\n  PS_VERBOSE: 1\nlaunch:\n  worker: 2\n  server: 0\n")
-        (self.folder / "train.py").write_text(
-            "import argparse, os\nfrom hetu.launcher import launch\n"
-            "launch(lambda args: print('worker of', args.num_local_worker, os.environ['PS_VERBOSE']),\n"
-            "       argparse.Namespace(config='local.yml'))\nprint('ended')\n")
-        done = self.run_words(sys.executable, "train.py", cwd=self.folder)
-        self.assertEqual(sorted(done.stdout.splitlines()), ["[0] worker of 2 1", "[1] worker of 2 1", "ended"])
-        self.assertIn("not used: PS_VERBOSE\n", done.stderr)
+        sd_pipe_checks.older_launcher(self)
 
     def test_older_servers(self):
-        (self.folder / "local.yml").write_text("shared: {}\nlaunch:\n  server: 1\n")
-        servers = subprocess.Popen([sys.executable, "-m", "hetu.launcher", "local.yml", "-n", "2", "--sched"],
-                                   cwd=self.folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-        self.addCleanup(servers.stderr.close)
-        keys = self.folder / "local.yml.keys"
-        wait_until(lambda: keys.is_file() and keys.read_text().count("tcp://") == 2, MANY_S)
-        servers.send_signal(signal.SIGINT)
-        self.assertEqual(servers.wait(MANY_S), 0)
-        self.assertIn("--sched: no scheduler is started", servers.stderr.read())
+        sd_pipe_checks.older_servers(self)
 
     def test_prefix(self):
         self.assertEqual(network.common_network(["10.1.2.1", "10.1.2.2"]), "10.1.2.0/30")
