@@ -72,8 +72,10 @@ _PACKAGES = {
     "python/hetu/profile": "python/hetu python/hetu/process python/hetu/job python/hetu/nn python/hetu/models",
     "python/hetu/launch": "python/hetu",
     "python/hetu/torch": "python/hetu python/hetu/process",
-    "python/hetu/compat": "python/hetu python/hetu/process python/hetu/launch python/hetu/job python/hetu/torch",
+    "python/hetu/compat": "python/hetu python/hetu/process python/hetu/launch python/hetu/job python/hetu/torch "
+                          "python/hetu/sample",
     "python/hetu/varuna": "python/hetu/compat",
+    "python/hetu/launcher": "python/hetu/compat",
 }
 LAYERS.update({folder: seen.split() for folder, seen in _PACKAGES.items()})
 LAYERS["python"] = [*_TABLE, *_PACKAGES]

@@ -27,7 +27,7 @@ from typing import Any
 
 import hetu as ht
 from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
-from hetu.compat import chimera_flags, pipefisher_flags
+from hetu.compat import chimera_flags, pipefisher_flags, tracking
 from hetu.place import of_flags
 
 STEPS_PER_EPOCH = 100
@@ -183,7 +183,7 @@ def train(args: argparse.Namespace, job: ht.Executor) -> None:
         args.trace = str(chimera_flags.profile_trace(profile_name(args, job), job.is_chief))
     lines = [chimera_flags.StepLines(args.log_interval, args.epoch_steps, args.observe_norm)] if args.log_interval else []
     training.run(args, job, args.epoch_steps if args.num_epochs else STEPS_PER_EPOCH, epoch_end,
-                 tokens=job.data.sequence_length, hooks=lines)
+                 tokens=job.data.sequence_length, hooks=[*lines, *tracking.hooks_of(args)])
     if args.profile and job.is_chief:
         chimera_flags.draw(Path(args.trace))
     if job.is_chief and len(last) == last.maxlen:

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from hetu import _hetu
+from hetu.compat import tracking
 from hetu.job.flags import Parser
+from hetu.notice import notice
 
 METHODS = {"1f1b": "1f1b", "gpipe": "gpipe", "chimera": "chimera", "interleave": "interleaved-1f1b"}
+BACKENDS = ("gloo", "nccl", "mpi")  # of torch.distributed
 PROFILED_STEPS, PROFILED_LINES = 8, 10_000  # size of Chimera's profiles, of which the middle steps are drawn
 # Train_bert.py's flags -> second names with the same meaning.
 ALSO = {
@@ -44,21 +47,27 @@ def add_also(parser: Parser) -> None:
     add("--log_interval", type=int,
         help="steps between lines `epochE stepS loss = X` (default: none; 100 with --observe_norm)")
     add("--observe_norm", action="store_true", help="print the norm of the gradients in each such line")
-    add_ignored(add)
+    add_common(add)
 
 
-def add_ignored(add: Any) -> None:
-    """Adds flags that are accepted for compatibility and have no effect, and one that is rejected."""
-    add("--on_memory", action="store_true", help="accepted and ignored: a text is read as it is needed")
-    add("--p2p_backend", default="gloo", help="accepted and ignored: HETU_TRANSPORT chooses the transport")
-    add("--collective_backend", default="nccl", help="accepted and ignored, like --p2p_backend")
-    add("--wandb", action="store_true", help="not offered: --log writes a record per step")
+def add_common(add: Any) -> None:
+    """Adds flags that Chimera's and PipeFisher's scripts share. say_unused() reports those that change nothing here."""
+    add("--on_memory", action="store_true", help="changes nothing: a text is read as it is needed, and a line says so")
+    add("--p2p_backend", choices=BACKENDS, default="gloo",
+        help="changes nothing: HETU_TRANSPORT chooses the transport, and a line says so unless it is %(default)s")
+    add("--collective_backend", choices=BACKENDS, default="nccl", help="like --p2p_backend, unless it is %(default)s")
+    add("--wandb", action="store_true", help="log each step to Weights & Biases; needs the package wandb")
 
 
-def refuse_wandb(args: argparse.Namespace) -> None:
-    """Throws ValueError if --wandb is given."""
-    if args.wandb:
-        raise ValueError("--wandb is not offered; --log FILE.jsonl writes a record per step, runs/ has TensorBoard scalars")
+def say_unused(args: argparse.Namespace) -> None:
+    """Prints a line, once per job, for each given flag that changes nothing here."""
+    if args.on_memory:
+        notice("--on_memory changes nothing: Hetu reads a text as it is needed")
+    for flag, value, usual in (("--p2p_backend", args.p2p_backend, "gloo"),
+                               ("--collective_backend", args.collective_backend, "nccl")):
+        if value != usual:
+            notice(f"{flag} {value} changes nothing: HETU_TRANSPORT chooses the transport, and --gpu-messages of "
+                   "train_bert.py chooses NCCL")
 
 
 @dataclass(frozen=True)
@@ -112,7 +121,8 @@ def set_once(args: argparse.Namespace, unless: Any, name: str, value: Any, said:
 
 def take(args: argparse.Namespace, parser: Parser) -> None:
     """Translates Chimera's flags to those of train_bert.py. Throws ValueError."""
-    refuse_wandb(args)
+    tracking.check(args)
+    say_unused(args)
     check_counts(args, "num_stages", "micro_batch_size", "gradient_accumulation_steps", "num_pipelines", "num_epochs",
                  "num_workers", "log_interval")
     if args.pipeline_method:
@@ -174,10 +184,12 @@ def profile_trace(name: str, make: bool) -> Path:
     return trace
 
 
-def draw(trace: Path) -> None:
-    """Draws the steps in the middle of a profile, in Chimera's style."""
+def draw(trace: Path, whole: bool = False) -> None:
+    """Draws the steps in the middle of a profile, in Chimera's style. With `whole`, draws the whole trace: a plan with
+    work in its bubbles has cycles of several steps, and its trace holds one cycle."""
     picture = trace.with_suffix(".pdf")
     import subprocess  # imported late, to save the time at each start of a worker
 
-    subprocess.run(["hetu", "timeline", trace, "--style", "profile", "--step", "5", "-o", picture], check=True)
-    print(f"{picture}: steps 5, 6, 7 of {trace}", flush=True)
+    middle = [] if whole else ["--step", "5"]
+    subprocess.run(["hetu", "timeline", trace, "--style", "profile", *middle, "-o", picture], check=True)
+    print(f"{picture}: {'one cycle' if whole else 'steps 5, 6, 7'} of {trace}", flush=True)

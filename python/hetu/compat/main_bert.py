@@ -18,7 +18,7 @@ from types import ModuleType
 
 import hetu as ht
 from hetu import training
-from hetu.compat import chimera_flags
+from hetu.compat import chimera_flags, tracking
 from hetu.job.flags import check_log
 from hetu.place import of_flags
 
@@ -52,9 +52,16 @@ def options() -> training.Parser:
     add("--save_checkpoint_steps", type=int, default=200, help=f"steps between checkpoints {default}")
     add("--seed", type=int, default=1, help=default)
     add("--num_workers", type=int, default=4, help=f"maximum number of threads that make rows {default}")
+    add("--record_ngd", action="store_true", help="PipeFisher's K-FAC before BertAdam, with its work after each step")
+    add("--fill", choices=("after", "best", "wrap"),
+        help="of --record_ngd: where K-FAC's work runs: after the step (default), or in bubbles as for train_bert.py")
+    add("--damping", type=float, help="of --record_ngd (default 0.01)")
+    add("--ngd_learning_rate", type=float, help="of --record_ngd: must equal --adam_learning_rate")
+    add("--ngd_max_grad_norm", type=float, help="of --record_ngd: must equal --adam_max_grad_norm")
+    add("--ngd_schedule_path", metavar="FILE", help="not offered: the error names the replacement")
     add("--profile", action="store_true", help="run 8 steps on 10,000 sentences, and draw them as bert_prof/NAME.pdf")
     add("--observe_norm", action="store_true", help="print the norm of the gradients in each line")
-    chimera_flags.add_ignored(add)
+    chimera_flags.add_common(add)
     add("--log", metavar="FILE", help="write a record per step: JSON lines, or CSV if the name ends in .csv")
     add("--log_interval", type=int, default=100, help=f"steps between two lines {default}")
     parser.add_config()
@@ -64,8 +71,10 @@ def options() -> training.Parser:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Returns the flags. Flags of --config override typed ones, as in the original."""
     args = options().parse_args(arguments)
-    chimera_flags.refuse_wandb(args)
+    tracking.check(args)
+    chimera_flags.say_unused(args)
     check_log(args.log)
+    check_kfac(args)
     if args.profile:
         args.num_optimization_steps, args.corpus_lines = chimera_flags.PROFILED_STEPS, chimera_flags.PROFILED_LINES
     if args.num_optimization_steps is None and args.num_epochs is None:
@@ -73,6 +82,21 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     chimera_flags.check_counts(args, "num_stages", "micro_batch_size", "gradient_accumulation_steps", "chunks",
                                "log_interval")
     return args
+
+
+def check_kfac(args: argparse.Namespace) -> None:
+    """Throws ValueError for flags of PipeFisher's K-FAC that don't fit together."""
+    if args.ngd_schedule_path:
+        raise ValueError("--ngd_schedule_path is not offered: use --record_ngd --fill best (or wrap, PipeFisher's rule), "
+                         "which places the work itself")
+    for name in ("fill", "damping", "ngd_learning_rate", "ngd_max_grad_norm"):
+        if getattr(args, name) is not None and not args.record_ngd:
+            raise ValueError(f"--{name} belongs to --record_ngd, which is not given; add it, or remove --{name}")
+    for name in ("learning_rate", "max_grad_norm"):
+        ngd, adam = getattr(args, f"ngd_{name}"), getattr(args, f"adam_{name}")
+        if ngd not in (None, adam):
+            raise ValueError(f"--ngd_{name} {ngd:g} and --adam_{name} {adam:g}: one optimizer updates all weights here; "
+                             "give both the same value")
 
 
 class Plan:
@@ -107,12 +131,21 @@ class Plan:
         return sorted(copy * self.positions + rank for copy in range(self.copies) for rank in one)
 
 
+def optimizer_words(args: argparse.Namespace) -> list[object]:
+    """Returns the optimizer as flags of train_bert.py."""
+    if not args.record_ngd:
+        return ["--optimizer", "bertadam"]
+    damping = 0.01 if args.damping is None else args.damping
+    return ["--optimizer", "kfac", "--inner", "bertadam", "--damping", damping, "--curvature-every", 1, "--fill",
+            args.fill or "after"]
+
+
 def trainer(train_bert: ModuleType, args: argparse.Namespace, plan: Plan) -> argparse.Namespace:
     """Returns the same settings as flags of train_bert.py."""
     words = [
         "--data", args.corpus_path, "--vocab", args.vocab_path, "--encoding", args.corpus_encoding, "--model",
         args.bert_config_path, "--sequence-length", args.max_seq_length, "--corpus-lines", args.corpus_lines or 0,
-        "--optimizer", "bertadam", "--learning-rate", args.adam_learning_rate, "--clip-norm", args.adam_max_grad_norm,
+        *optimizer_words(args), "--learning-rate", args.adam_learning_rate, "--clip-norm", args.adam_max_grad_norm,
         "--weight-decay", args.weight_decay, "--beta1", args.beta1, "--seed", args.seed, *plan.words,
     ]
     told = train_bert.parse([str(word) for word in words] + ([] if args.do_lower_case else ["--cased"]))
@@ -147,7 +180,8 @@ def train(train_bert: ModuleType, args: argparse.Namespace, plan: Plan) -> None:
     resume = bool(args.checkpoint_dir) and any(Path(args.checkpoint_dir).glob("step-*"))
     hooks = [ht.hooks.Progress(steps, args.max_seq_length, says_batch=False),
              *([ht.hooks.Log(args.log)] if args.log else []),
-             chimera_flags.StepLines(args.log_interval, per_epoch, args.observe_norm)]
+             chimera_flags.StepLines(args.log_interval, per_epoch, args.observe_norm),
+             *tracking.hooks_of(args)]
     every = args.save_checkpoint_steps if args.checkpoint_dir else 0
     for _ in job.run("train", until=steps, checkpoint=args.checkpoint_dir, every=every, resume=resume,
                         trace=str(trace) if trace else None, hooks=hooks, epoch_steps=per_epoch):
@@ -155,14 +189,18 @@ def train(train_bert: ModuleType, args: argparse.Namespace, plan: Plan) -> None:
     if not job.is_chief:
         return
     if trace:
-        chimera_flags.draw(trace)
+        chimera_flags.draw(trace, whole=args.fill in ("best", "wrap"))
     print("Finished.", flush=True)
 
 
 def name_of(args: argparse.Namespace, plan: Plan) -> str:
-    """Returns a profile's name, such as bert-large_chimera_8stages_8gpus_microbs32_acc1."""
-    return chimera_flags.profile_name(args.bert_config_path, args.pipeline_method, args.num_stages, args.micro_batch_size,
+    """Returns a profile's name, such as bert-large_chimera_8stages_8gpus_microbs32_acc1; with K-FAC, it ends in _kfac or
+    _pipefisher, as PipeFisher's names do."""
+    name = chimera_flags.profile_name(args.bert_config_path, args.pipeline_method, args.num_stages, args.micro_batch_size,
                                       args.gradient_accumulation_steps)
+    if not args.record_ngd:
+        return name
+    return name + ("_kfac" if args.fill in (None, "after") else "_pipefisher")
 
 
 def main(train_bert: ModuleType, arguments: list[str] | None = None) -> int:

@@ -18,7 +18,7 @@ from types import ModuleType
 
 import hetu as ht
 from hetu import _hetu, training
-from hetu.compat import chimera_flags, pipefisher_flags
+from hetu.compat import chimera_flags, pipefisher_flags, tracking
 from hetu.job.flags import check_log
 from hetu.place import of_flags
 
@@ -71,7 +71,7 @@ def options() -> training.Parser:
     add("--seed", type=int, default=1, help=default)
     add("--num_workers", type=int, default=4, help=f"maximum number of threads that make rows {default}")
     add("--observe_norm", action="store_true", help="print the norm of the gradients in each line")
-    chimera_flags.add_ignored(add)
+    chimera_flags.add_common(add)
     add("--log", metavar="FILE", help="write a record per step: JSON lines, or CSV if the name ends in .csv")
     add("--log_interval", type=int, default=100, help=f"steps between two lines {default}")
     add("--subset_size", type=int, help="use only the first rows of the data")
@@ -82,7 +82,8 @@ def options() -> training.Parser:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Returns the flags. Flags of --config override typed ones. Throws ValueError."""
     args = options().parse_args(arguments)
-    chimera_flags.refuse_wandb(args)
+    tracking.check(args)
+    chimera_flags.say_unused(args)
     check_log(args.log)
     for name, why in NOT_OFFERED.items():
         if getattr(args, name):
@@ -175,7 +176,8 @@ def train(train_bert: ModuleType, args: argparse.Namespace) -> None:
         print(job.describe(), flush=True)
     resume = bool(args.checkpoint_dir) and any(Path(args.checkpoint_dir).glob("step-*"))
     hooks = [ht.hooks.Progress(told.steps, args.max_seq_length, says_batch=False),
-             *([ht.hooks.Log(args.log)] if args.log else []), StepLines(args.log_interval, per_epoch, args.observe_norm)]
+             *([ht.hooks.Log(args.log)] if args.log else []), StepLines(args.log_interval, per_epoch, args.observe_norm),
+             *tracking.hooks_of(args)]
     for _ in job.run("train", until=told.steps, checkpoint=args.checkpoint_dir, resume=resume, hooks=hooks,
                      every=args.save_checkpoint_steps if args.checkpoint_dir else 0, epoch_steps=per_epoch):
         pass

@@ -3,8 +3,10 @@
 Each flag sets the matching option of Hetu, and both train alike. --config overrides them, and each error is one line.
 --beta1 and --beta2 reach the optimizer."""
 import contextlib
+import importlib.util
 import io
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -42,7 +44,7 @@ SAME = [
     (["--log_interval", "10"], {"log_interval": 10}),
 ]
 WRONG = [
-    (["--wandb"], "--wandb is not offered"), (["--num_stages", "0"], "--num_stages must be >= 1, got 0"),
+    (["--num_stages", "0"], "--num_stages must be >= 1, got 0"),
     (["--num_stages", "3"], "1 workers can't be divided into pipelines of 3"),
     (["--gradient_accumulation_steps", "2"], "give --num_stages too, or --micro-batches"),
     (["--pipeline_method", "gpipe", "--pipeline", "1f1b"],
@@ -87,6 +89,48 @@ class Flags(unittest.TestCase):
                                (["--beta2", "1"], r"--beta2 must be in \[0, 1\), got 1")]:
             with self.assertRaisesRegex(ValueError, message):
                 training.optimizer_of(train_bert.parse(words), 0.1)
+
+
+class Tracking(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def run_script(self, *words):
+        return subprocess.run([sys.executable, str(ROOT / "python" / "train_bert.py"), *words], capture_output=True,
+                              text=True, timeout=300, cwd=self.folder,
+                              env={**os.environ, "PYTHONPATH": f"{self.folder}:{os.environ['PYTHONPATH']}"})
+
+    @unittest.skipIf(importlib.util.find_spec("wandb"), "the package wandb is installed here")
+    def test_the_package_is_named_if_it_is_missing(self):
+        with self.assertRaisesRegex(ValueError, "--wandb needs the package wandb, which is not installed: use pip install"):
+            train_bert.parse(["--wandb"])
+
+    def test_every_step_is_logged(self):
+        """A stand-in for the package writes what it is given to a file."""
+        (self.folder / "wandb.py").write_text(
+            "import json\nout = open('logged', 'w')\n"
+            "def init(config):\n    print(json.dumps(config['seed']), file=out)\n    return __import__('wandb')\n"
+            "def log(values, step):\n    print(json.dumps([step, values]), file=out)\n"
+            "def finish():\n    print('done', file=out)\n    out.close()\n")
+        self.addCleanup(sys.modules.pop, "wandb", None)
+        write_prose(self.folder / "c.txt", 30)
+        subprocess.run(["hetu", "data", "vocabulary", self.folder / "c.txt", "-o", self.folder / "vocab.txt", "--size",
+                        "500"], check=True, stdout=subprocess.DEVNULL)
+        done = self.run_script("--data", "c.txt", "--model", "tiny", "--steps", "3", "--batch-size", "4",
+                               "--sequence-length", "16", "--wandb", "--seed", "7", "--log", "l.json", "--on_memory",
+                               "--p2p_backend", "nccl")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        seed, *logged, end = (self.folder / "logged").read_text().splitlines()
+        self.assertEqual((seed, end), ("7", "done"))
+        wanted = [json.loads(line) for line in (self.folder / "l.json").read_text().splitlines()]
+        found = [json.loads(line) for line in logged]
+        self.assertEqual([[step, values["loss"]] for step, values in found],
+                         [[record["step"], record["loss"]] for record in wanted])
+        self.assertLessEqual({"learning_rate", "norm", "mlm_loss", "nsp_loss"}, set(found[0][1]))
+        for line in ("--on_memory changes nothing: ", "--p2p_backend nccl changes nothing: HETU_TRANSPORT"):
+            self.assertEqual(done.stdout.count(line), 1, done.stdout)
 
 
 class Config(unittest.TestCase):

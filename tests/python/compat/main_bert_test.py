@@ -85,6 +85,20 @@ class MainBert(ScriptCase):
         picture = self.folder / "bert_prof" / "tiny_chimera_4stages_4gpus_microbs2_acc2.pdf"
         self.assertTrue(picture.read_bytes().startswith(b"%PDF"))
 
+    def test_kfac_runs_after_the_step_and_in_the_bubbles(self):
+        found = []
+        for where in (["--damping", 0.02], ["--damping", 0.02, "--fill", "best"]):
+            said = self.train(2, "--num_stages", 2, "--profile", "--log_interval", 1, "--record_ngd", *where)
+            found.append([float(loss) for _, _, loss in self.losses(said)])
+        for suffix in ("kfac", "pipefisher"):
+            name = f"tiny_1f1b_2stages_2gpus_microbs2_acc1_{suffix}.pdf"
+            self.assertTrue((self.folder / "bert_prof" / name).read_bytes().startswith(b"%PDF"), name)
+        said = self.train(2, "--num_stages", 2, "--profile", "--log_interval", 1)
+        plain = [float(loss) for _, _, loss in self.losses(said)]
+        self.assertEqual(found[0][0], found[1][0])
+        self.assertEqual(found[0][0], plain[0])
+        self.assertNotEqual(found[0], plain)
+
     def test_goes_on_from_its_checkpoint(self):
         more = ["--num_stages", 2, "--checkpoint_dir", self.folder / "saved", "--save_checkpoint_steps", 2, "--observe_norm"]
         whole = self.train(2, "--num_stages", 2, "--num_optimization_steps", 8, "--warmup_proportion", 0)
@@ -122,7 +136,7 @@ class MainBert(ScriptCase):
              "--chunks", 3),
             (4, "--num_pipelines 3: chimera runs two directions per pair, so give an even number",
              "--num_epochs", 1, "--pipeline_method", "chimera", "--num_pipelines", 3),
-            (4, "--wandb is not offered", "--num_epochs", 1, "--wandb"),
+            (4, "--damping belongs to --record_ngd", "--num_epochs", 1, "--damping", 0.1),
             (4, "--micro_batch_size must be >= 1, got 0", "--num_epochs", 1, "--micro_batch_size", 0),
         ]:
             with self.subTest(message):

@@ -12,8 +12,12 @@ CHECKS = {
                    "`make -j`"],
     "exports": ["`source hetu.exp`", "`import hetu`"],
     "shards_are_read": ["HDF5 shards by NVIDIA's BERT scripts", "`wikicorpus_en_training_<i>.hdf5`"],
+    # rows and defaults: tests/python/compat/bert_prep_test.py
+    "bert_prep": ["the constants of NVIDIA's BERT scripts: 256 + 256 shards, seed 12345, dupe factor 5, …"],
     "main_bert": ["`main_bert.py --pipeline_method chimera`", "`main_bert.py --profile`, `bert_prof/NAME.pdf`",
                   "its flags, `--config FILE.yml`"],
+    "wandb": ["`main_bert.py --wandb`"],  # what is logged: tests/python/compat/chimera_flags_test.py
+    "main_bert_kfac": ["`main_bert.py --record_ngd`, `--damping`"],
     "main_bert_simple": ["`main_bert_simple.py`"],
     "by_hand": ["`scripts/manual.sh`: a command for each process, 1 node x 2", "`scripts/manual4.sh`: 2 nodes x 2",
                 "`LOCAL_RANK`, `LOCAL_SIZE`, `SLURM_LOCALID`, `SLURM_NTASKS_PER_NODE`"],
@@ -27,6 +31,9 @@ CHECKS = {
                      "`pipe_2_4` `pipe_4_4` `pipe_8_4` `pipe_16_4` `pipe_8_2` `pipe_16_1`"],
     "launches": ["`heturun`", "`-w`, `--workers`", "`-i`, `--identify`", "the command and its arguments",
                  "the `Cluster: {` block", "output tagged by worker", "`DMLC_*` `PS_*` `PORT` are handed to the workers"],
+    # more: tests/python/compat/launcher_test.py
+    "older_launcher": ["`from hetu.launcher import launch`, `launch(target, args)`", "`shared:` and `launch:` of its file"],
+    "older_servers": ["`python3 -m hetu.launcher FILE -n N [--sched]`"],
     "prefix": ["the longest common prefix, /16 to /30"],
     "bert": ["`-c`, `--config`", "the folder in `models/wiki.py`", "`--epochs`", "`--batch-size`", "`--learning-rate`",
              "`--pipeline gpipe`", "`Training E epoch, each epoch runs M iteration`",
@@ -44,6 +51,8 @@ CHECKS = {
     "pipedream": ["`--pipeline pipedream`"],
     "servers": ["`--pipeline hetpipe`", "`-s`, `--servers`", "scheduler and server processes"],
     "partial_reduce": ["`--preduce`", "`--adpsgd`", "`--hetero`"],
+    # the formula: tests/python/compat/convergence_bound_test.py
+    "convergence_bound": ["the convergence bound: learning rate and updates K"],
     "pauses_by_the_environment": ["`DEBUG_HETERO`"],
     "chimera_and_varuna": ["training by its schedule"],
     "chimera_pdf": ["`scripts/plot_cuda_timeline.sh`: `bert_prof/bert-large_chimera_8stages_8gpus_microbs32_acc1.pdf`"],

@@ -18,6 +18,7 @@ import time
 import unittest
 from importlib.util import find_spec
 
+import sd_pipe_checks
 from coming_from_rows import CHECKS, PAGE, all_commands, commands, flags_to_come, rows
 from hetu import _hetu, data, devices
 from hetu.launch import command_line, environment, network
@@ -134,6 +135,12 @@ class Checks(TrainCase):
             with self.subTest(options):
                 self.train((2, 1), *options, "--model", model, "--pipeline", "pipedream", "--micro-batches", 1, "--steps", 6)
 
+    def test_convergence_bound(self):
+        """The page's command runs unchanged. N = 4, P = 1, n1 = 4: t1 = 16 ((1 + 256) / (1 - 1 / 256))^2, K = 10^28.66."""
+        cell = rows()["SD-PIPE", "the convergence bound: learning rate and updates K"][0]
+        said = self.run_words(*shlex.split(re.search(r"`(python3 [^`]+)`", cell)[1])).stdout
+        self.assertIn("updates K >= 10^28.6600   (t1 = 10^6.0274, 1 - t2 = 0.001955)\n", said)
+
     def test_pauses_by_the_environment(self):
         """DEBUG_HETERO takes effect where --hetero isn't given: the same pauses, drawn from the seed."""
         self.env["DEBUG_HETERO"] = "3"
@@ -182,6 +189,9 @@ class Checks(TrainCase):
         said = self.run_words("hetu", "data", "check", folder)
         self.assertIn(str(SHARDS * ROWS), said.stdout + said.stderr)
 
+    def test_bert_prep(self):
+        sd_pipe_checks.bert_prep(self)
+
     def text_words(self):
         """Returns Chimera's flags for a text in Latin-1 and a vocabulary made from it."""
         text, vocabulary = self.folder / "wikipedia.segmented.nltk.txt", self.folder / "words.txt"
@@ -203,6 +213,26 @@ class Checks(TrainCase):
                               "--micro_batch_size", 1, "--profile", "--log_interval", 4, cwd=self.folder)
         self.assertRegex(said.stdout, r"num_replica: 2\n(.*\n)+.*epoch1 step8 loss = (.*\n)+.*Finished\.")
         self.assertTrue((self.folder / "bert_prof" / "tiny_chimera_4stages_4gpus_microbs1_acc1.pdf").is_file())
+
+    def test_wandb(self):
+        """A stand-in for the package counts the steps."""
+        (self.folder / "wandb.py").write_text("def init(config):\n    return __import__('wandb')\n"
+                                              "def log(values, step):\n    print('logged', step, 'loss' in values)\n"
+                                              "def finish():\n    print('logged all')\n")
+        self.env["PYTHONPATH"] = f"{self.folder}:{self.env['PYTHONPATH']}"
+        said = self.run_words("heturun", "-w", 2, sys.executable, ROOT / "python" / "main_bert.py", *self.text_words(),
+                              "--bert_config_path", "tiny", "--num_stages", 2, "--max_seq_length", 16,
+                              "--micro_batch_size", 1, "--num_optimization_steps", 2, "--wandb").stdout
+        self.assertEqual([line for line in said.splitlines() if "] logged" in line],
+                         ["[0] logged 0 True", "[0] logged 1 True", "[0] logged all"])
+
+    def test_main_bert_kfac(self):
+        for more, suffix in (((), "kfac"), (("--fill", "best"), "pipefisher")):
+            self.run_words("heturun", "-w", 2, sys.executable, ROOT / "python" / "main_bert.py", *self.text_words(),
+                           "--bert_config_path", "tiny", "--num_stages", 2, "--max_seq_length", 16, "--micro_batch_size", 1,
+                           "--record_ngd", "--damping", "0.02", "--profile", *more, cwd=self.folder)
+            name = f"tiny_1f1b_2stages_2gpus_microbs1_acc1_{suffix}.pdf"
+            self.assertTrue((self.folder / "bert_prof" / name).is_file(), name)
 
     def test_main_bert_simple(self):
         said = self.run_words("heturun", "-w", 2, sys.executable, ROOT / "python" / "main_bert_simple.py",
@@ -288,6 +318,12 @@ class Checks(TrainCase):
         exported = [name for name in ("DMLC_ROLE", "PS_RESEND", "PORT", "MARK") if environment.EXPORTED.match(name)]
         self.assertEqual(exported, ["DMLC_ROLE", "PS_RESEND", "PORT"])
         self.run_words("heturun", "--workers", 1, "--identify", key, "true")
+
+    def test_older_launcher(self):
+        sd_pipe_checks.older_launcher(self)
+
+    def test_older_servers(self):
+        sd_pipe_checks.older_servers(self)
 
     def test_prefix(self):
         self.assertEqual(network.common_network(["10.1.2.1", "10.1.2.2"]), "10.1.2.0/30")
