@@ -55,10 +55,11 @@ class Page(unittest.TestCase):
 
     def test_options_of_rows_that_work_are_options_here(self):
         """An option that has a different name in Hetu is marked as replaced, not as working."""
-        told = "".join(subprocess.run([sys.executable, str(ROOT / "python" / script), "--help"], capture_output=True,
-                                      text=True, check=True).stdout
-                       for script in ("train_bert.py", "train_resnet.py", "main_bert.py", "main_bert_simple.py", "heturun",
-                                      "varuna/run_varuna.py"))
+        scripts = ("train_bert.py", "train_resnet.py", "main_bert.py", "main_bert_simple.py", "heturun",
+                   "varuna/run_varuna.py")
+        programs = [[str(ROOT / "python" / script)] for script in scripts] + [["-m", "hetu.launcher"]]
+        told = "".join(subprocess.run([sys.executable, *program, "--help"], capture_output=True, text=True,
+                                      check=True).stdout for program in programs)
         known = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", told))
         seen = 0
         for (system, first), (_, state) in rows().items():
