@@ -191,11 +191,14 @@ struct Count {
   int read = 0, refused = 0, proved = 0;
 };
 
+// A table of cells with a stage id that nobody meant is refused as a plan, with its place on a line
+// of its own.
 bool is_refusal(const Error& e) {
-  return e.code() == Code::Config || e.code() == Code::InvalidArgument || e.code() == Code::Io;
+  return e.code() == Code::Config || e.code() == Code::InvalidArgument || e.code() == Code::Io ||
+         e.code() == Code::Plan;
 }
 
-// Runs one reader; a refusal is one line.
+// Runs one reader; a refusal is one line, but for plans.
 template <class Read>
 bool try_read(Count& count, Read&& read) {
   try {
@@ -205,7 +208,7 @@ bool try_read(Count& count, Read&& read) {
   } catch (const Error& e) {
     const std::string what = e.what();
     EXPECT_TRUE(is_refusal(e)) << what;
-    EXPECT_EQ(what.find('\n'), std::string::npos) << what;
+    if (e.code() != Code::Plan) EXPECT_EQ(what.find('\n'), std::string::npos) << what;
     EXPECT_LT(what.size(), 1000u) << what;
     ++count.refused;
     return false;
