@@ -163,7 +163,7 @@ class Elastic:
             if vain == MOST_VAIN:
                 self.say(f"{vain} rounds in a row ended with no new checkpoint; the job ends with status {status}")
                 return status
-            self.say(f"the round ended with status {status}{notes.last_step()}; the training "
+            self.say(f"the round ended with status {status}{notes.last_step(self.training.saved_step())}; the training "
                      + self.training.continuation())
 
     def _take_signal(self, number, _frame):

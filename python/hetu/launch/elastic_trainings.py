@@ -41,9 +41,11 @@ class Notes:
             self.refused = self.refused or str(note.get("refused", ""))
             self.step = note.get("step", self.step) if "store" not in note else self.step
 
-    def last_step(self):
-        """Returns words for the last step, or ""."""
-        return "" if self.step is None else f" after step {self.step}"
+    def last_step(self, saved):
+        """Returns words for the last step, or "". saved: the step of the newest checkpoint, or None. A worker can end
+        between this checkpoint and its report of the step."""
+        steps = [step for step in (self.step, saved) if step is not None]
+        return f" after step {max(steps)}" if steps else ""
 
 
 class FlagTraining:
@@ -72,11 +74,16 @@ class FlagTraining:
         except OSError:
             return None
 
-    def continuation(self):
-        """Describes where the next round begins."""
+    def saved_step(self):
+        """Returns the step of the newest checkpoint, or None."""
         newest = self.newest_checkpoint()
         step = newest and re.search(r"step-0*(\d+)", newest[1])
-        return f"continues from its checkpoint of step {step[1]}" if step else "begins again: it has no checkpoint yet"
+        return int(step[1]) if step else None
+
+    def continuation(self):
+        """Describes where the next round begins."""
+        step = self.saved_step()
+        return "begins again: it has no checkpoint yet" if step is None else f"continues from its checkpoint of step {step}"
 
     def fault(self, notes, _status):
         """Returns the reason why the job ends after a round, or ""."""
@@ -104,6 +111,9 @@ class LayoutTraining:
                 "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or self.threads}
 
     def newest_checkpoint(self):
+        return None
+
+    def saved_step(self):
         return None
 
     def continuation(self):

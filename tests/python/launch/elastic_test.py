@@ -14,7 +14,7 @@ from elastic_case import ElasticCase
 from hetu.launch import elastic
 from hetu.launch.elastic import MachinesError, read_machines, use
 from hetu.launch.elastic_layout import Layout, LayoutError, best_layout, given_layout, layout_of
-from hetu.launch.elastic_trainings import FlagTraining
+from hetu.launch.elastic_trainings import FlagTraining, Notes
 from train_cases import HETURUN, MANY_S, MODEL, TRAIN, write_shards
 
 STEPS = 300
@@ -117,6 +117,16 @@ class Layouts(unittest.TestCase):
             self.assertEqual(machines.listed(), {"localhost": 2}, "a running job keeps its machines")
             self.assertEqual(len(said), 1)
             self.assertRegex(said[0], "are the same machine; write one line for it; the machines stay as they are$")
+
+
+class LastStep(unittest.TestCase):
+    def test_is_not_before_the_checkpoint(self):
+        """A worker that is killed between its checkpoint and its report has done the step."""
+        notes = Notes("no such file")
+        self.assertEqual(notes.last_step(None), "")
+        notes.step = 159
+        self.assertEqual([notes.last_step(saved) for saved in (None, 120, 160)],
+                         [" after step 159", " after step 159", " after step 160"])
 
 
 class Trainings(ElasticCase):
