@@ -13,7 +13,10 @@ std::optional<double> to_decimal(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   const bool whole = end == text.c_str() + text.size();
-  return whole && std::isfinite(value) ? std::optional(value) : std::nullopt;
+  // A number that is too small for a double is an error of std::from_chars, and 0 for strtod.
+  const std::string digits = text.substr(0, text.find_first_of("eE"));
+  const bool vanished = value == 0 && digits.find_first_of("123456789") != std::string::npos;
+  return whole && !vanished && std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
 }  // namespace hetu

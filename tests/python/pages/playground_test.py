@@ -100,7 +100,7 @@ class Core(unittest.TestCase):
                     for command, *more in (["verify"], ["simulate", "--format", "json"], ["schedule", "--format", "svg"])]
         self.assertEqual(self.compare(commands, files), 3)
         answer = self.ask([{"words": ["verify", "own.csv"], "files": files}])[0]
-        self.assertIn("worker 0 is at step 1: 0B0 waits for 1B0", answer["error"])
+        self.assertIn("worker 0 is at cell 2: 0B0 waits for 1B0", answer["error"])
 
     def test_rankings_and_plans_equal_the_tools(self) -> None:
         stage = {"forward": 1, "input_grad": 1.5, "weight_grad": 0.5}
@@ -215,7 +215,8 @@ class Page(unittest.TestCase):
             drawn = tool(["schedule", *words, "--format", "svg"], self.folder.name)
             with self.subTest(method=method):
                 if drawn["status"] != 0:
-                    self.assertEqual(self.text("#diagnosis"), drawn["error"].strip())
+                    refused = tool(["verify", *words], self.folder.name)
+                    self.assertEqual(self.text("#diagnosis"), refused["error"].strip())
                     continue
                 self.assertEqual(self.svg(), drawn["output"])
                 shown = self.figures()
@@ -232,7 +233,7 @@ class Page(unittest.TestCase):
         told = tool(["schedule", "own.csv", "--format", "svg"], self.folder.name)
         self.assertEqual(told["status"], 1)
         self.assertEqual(self.text("#diagnosis"), told["error"].strip())
-        self.assertIn("worker 1 is at step 0: 1F1 waits for 0F1", self.text("#diagnosis"))
+        self.assertIn("worker 1 is at cell 1: 1F1 waits for 0F1", self.text("#diagnosis"))
         self.assertEqual(self.svg(), told["output"])
         self.assertEqual(self.figures(), {})
         self.set({"own": "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"})
