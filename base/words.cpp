@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
+#include "base/decimal.h"
 #include "base/error.h"
 #include "base/limits.h"
 
@@ -28,14 +28,11 @@ std::int64_t to_integer(const std::string& text, std::int64_t least, std::int64_
 }
 
 double to_number(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  require(error == std::errc() && end == text.data() + text.size() && std::isfinite(value) &&
-              value >= 0,
-          "expected a finite number >= 0, got '{}'", shortened(text));
-  require(value <= kLargestNumber, "expected a number of at most {}, got '{}'", kLargestNumber,
+  const std::optional<double> value = to_decimal(text);
+  require(value && *value >= 0, "expected a finite number >= 0, got '{}'", shortened(text));
+  require(*value <= kLargestNumber, "expected a number of at most {}, got '{}'", kLargestNumber,
           shortened(text));
-  return value;
+  return *value;
 }
 
 std::optional<double> to_bytes(const std::string& text) {

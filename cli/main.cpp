@@ -1,17 +1,15 @@
-// The `hetu` tool: the table of commands, and the conversion of errors to one line and an exit
-// status.
+// The `hetu` tool: the table of commands.
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <exception>
-#include <new>
 
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/standard_streams.h"
 #include "base/text_file.h"
 #include "cli/command.h"
+#include "cli/ending.h"
 #include "cli/options.h"
 #include "cli/outside.h"
 #include "cli/training.h"
@@ -216,18 +214,6 @@ int dispatch(const std::string& self, const Arguments& words) {
   return at->run(arguments);
 }
 
-// Prints an error. A plan that fails its proof prints only the diagnosis; any other error prints
-// one line with the command's name.
-int report(const std::string& command, const Error& e) {
-  if (e.code() == Code::Plan) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return exit_status(Code::Plan);
-  }
-  std::fprintf(stderr, "hetu%s%s: %s\n", command.empty() ? "" : " ", command.c_str(), e.what());
-  // For these commands, input that can't be read counts as wrong input.
-  return exit_status(e.code() == Code::Io ? Code::Config : e.code());
-}
-
 }  // namespace
 
 std::vector<std::string> command_names() {
@@ -248,13 +234,8 @@ int main(int argc, char** argv) {
   hetu::reserve_standard_streams();
   const hetu::cli::Arguments words(argv + std::min(argc, 1), argv + argc);
   const std::string command = hetu::cli::command_of(words);
-  try {
-    return hetu::cli::dispatch(argc > 0 ? argv[0] : "", words);
-  } catch (const hetu::Error& e) {
-    return hetu::cli::report(command, e);
-  } catch (const std::bad_alloc&) {
-    return hetu::cli::report(command, {hetu::Code::Io, "not enough memory for a plan this large"});
-  } catch (const std::exception& e) {
-    return hetu::cli::report(command, {hetu::Code::Internal, e.what()});
-  }
+  const hetu::cli::Ending ending = hetu::cli::run_to_end(
+      command, [&] { return hetu::cli::dispatch(argc > 0 ? argv[0] : "", words); });
+  std::fputs(ending.text.c_str(), stderr);
+  return ending.status;
 }

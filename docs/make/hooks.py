@@ -25,6 +25,8 @@ except ImportError as error:
 
 # Guides come first in results of the search: the weights of other pages, by the start of their address.
 WEIGHTS = {"headers/": 0.1, "folders/": 0.3, "api/": 0.3}
+UNBUILT = ('<!DOCTYPE html><title>Playground</title><p>This site was built without the playground: <code>./run playground'
+           '</code> was not run before <code>./run docs</code>. <a href="../playground.html">About the playground</a>\n')
 ORIGIN: dict[str, str] = {}  # pages of the site, and the files of the tree that they come from
 
 
@@ -61,7 +63,21 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     added |= {**api.pages(), **gallery.pages()}
     for path, content in added.items():
         files.append(File.generated(config, path, content=content))
+    for file in playground(config):
+        files.append(file)
     return files
+
+
+def playground(config: MkDocsConfig) -> list[File]:
+    """Returns the files of the playground, which `./run playground` builds. Without them, prints a line, and a page says so."""
+    folder = links.ROOT / "build" / "playground"
+    if not (folder / "core.js").exists():
+        print("The site is built without the playground. To include it, run ./run playground first", flush=True)
+        return [File.generated(config, "playground/index.html", content=UNBUILT)]
+    page = (folder / "index.html").read_text(encoding="utf-8").replace("<!-- site -->", '<a href="../playground.html">About</a>')
+    return [File.generated(config, "playground/index.html", content=page),
+            *(File.generated(config, f"playground/{path.name}", abs_src_path=str(path)) for path in sorted(folder.iterdir())
+              if path.name != "index.html")]
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:

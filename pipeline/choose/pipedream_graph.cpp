@@ -1,12 +1,11 @@
 #include "pipeline/choose/pipedream_graph.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <map>
 #include <set>
 #include <sstream>
 
+#include "base/decimal.h"
 #include "base/error.h"
 #include "base/text_file.h"
 
@@ -26,12 +25,10 @@ std::vector<std::string> split(const std::string& text, const std::string& by) {
 }
 
 double number(const std::string& text, const std::string& key, const std::string& at) {
-  double x = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, x);
-  if (error != std::errc() || rest != end || !std::isfinite(x) || x < 0)
+  const std::optional<double> x = to_decimal(text);
+  if (!x || *x < 0)
     fail(Code::Config, "{}: {} must be a finite number >= 0, got '{}'", at, key, text);
-  return x;
+  return *x;
 }
 
 // Returns a size, which is a number or a list "[1.0; 2.0]" that is summed.

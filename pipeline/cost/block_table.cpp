@@ -1,11 +1,10 @@
 #include "pipeline/cost/block_table.h"
 
-#include <charconv>
-#include <cmath>
 #include <map>
 #include <sstream>
 #include <vector>
 
+#include "base/decimal.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/text_file.h"
@@ -25,14 +24,13 @@ std::vector<std::string> split(const std::string& line) {
 }
 
 double cell_number(const std::string& cell, const std::string& at) {
-  double x = 0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), x);
-  if (error != std::errc() || end != cell.data() + cell.size() || !std::isfinite(x) || x < 0)
+  const std::optional<double> x = to_decimal(cell);
+  if (!x || *x < 0)
     wrong(at, fmt::format("expected a number >= 0, found '{}'", cell.substr(0, 40)));
-  if (x > kLargestNumber)
+  if (*x > kLargestNumber)
     wrong(at, fmt::format("expected a number of at most {}, found '{}'", kLargestNumber,
                           cell.substr(0, 40)));
-  return x;
+  return *x;
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include "pipeline/fill/pickle.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -136,7 +136,9 @@ class Reader {
       case 'G': {
         std::uint64_t bits = 0;
         for (const char c : take(8)) bits = bits << 8 | static_cast<unsigned char>(c);
-        return push(std::bit_cast<double>(bits)), true;
+        double value = 0;
+        std::memcpy(&value, &bits, sizeof value);  // Emscripten's library has no std::bit_cast
+        return push(value), true;
       }
       default:
         return false;

@@ -1,3 +1,4 @@
+#include <array>
 #include <deque>
 
 #include "base/error.h"
@@ -11,7 +12,7 @@ namespace {
 
 // Kinds of tasks in the order in which a stage prefers them.
 enum Task { kSecondHalf, kFirstHalf, kRecompute, kForward, kTasks };
-using Queues = std::deque<int>[kTasks];
+using Queues = std::array<std::deque<int>, kTasks>;
 
 struct Ready {
   int stage;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/decimal.h"
 #include "base/error.h"
 #include "base/text_file.h"
 #include "pipeline/choose/pipedream_graph.h"
@@ -30,13 +31,13 @@ MachineLevel level_of(const std::string& text, double memory_bytes) {
   MachineLevel level;
   level.memory_bytes = memory_bytes;
   const std::size_t colon = text.find(':');
-  const auto number = [&](const std::string& part, auto& value) {
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
-    return error == std::errc() && end == part.data() + part.size();
-  };
-  require(colon != std::string::npos && number(text.substr(0, colon), level.count) &&
-              number(text.substr(colon + 1), level.bandwidth),
+  const std::string count = text.substr(0, colon);
+  const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), level.count);
+  std::optional<double> bandwidth;
+  if (colon != std::string::npos) bandwidth = to_decimal(text.substr(colon + 1));
+  require(bandwidth && error == std::errc() && end == count.data() + count.size(),
           "--levels '{}': expected COUNT:BANDWIDTH, such as 4:1e9", text);
+  level.bandwidth = *bandwidth;
   return level;
 }
 
