@@ -6,7 +6,7 @@
 
 namespace hetu::cli {
 
-/// How a command ended.
+/// The end of a command.
 struct Ending {
   int status = 0;    ///< exit status (see cli/README.md)
   std::string text;  ///< for standard error, with a line end; "" if nothing went wrong

@@ -94,7 +94,7 @@ json run(const Arguments& words, const json& files) {
 }
 
 json answer(const std::string& request) {
-  const json asked = json::parse(request);
+  const json asked = json::parse(bounded_json(request, "the request"));
   if (asked.contains("about")) return about();
   return run(asked.at("words").get<Arguments>(), asked.value("files", json::object()));
 }

@@ -69,12 +69,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def playground(config: MkDocsConfig) -> list[File]:
-    """Returns the files of the playground, which `./run playground` builds. Without them, prints a line, and a page says so."""
+    """Returns the files of the playground, which `./run playground` builds. Without them, prints a line, and a page says
+    so."""
     folder = links.ROOT / "build" / "playground"
     if not (folder / "core.js").exists():
         print("The site is built without the playground. To include it, run ./run playground first", flush=True)
         return [File.generated(config, "playground/index.html", content=UNBUILT)]
-    page = (folder / "index.html").read_text(encoding="utf-8").replace("<!-- site -->", '<a href="../playground.html">About</a>')
+    text = (folder / "index.html").read_text(encoding="utf-8")
+    page = text.replace("<!-- site -->", '<a href="../playground.html">About</a>')
     return [File.generated(config, "playground/index.html", content=page),
             *(File.generated(config, f"playground/{path.name}", abs_src_path=str(path)) for path in sorted(folder.iterdir())
               if path.name != "index.html")]

@@ -1,7 +1,7 @@
 """The playground gives the numbers of the tool `hetu`: its core in node, and the page in a browser, through the controls.
 
-The tests need the built page (./run playground), node for the core and a Chromium for the page. What is missing is printed,
-and its tests are skipped.
+The tests need the built page (./run playground), node for the core and a Chromium for the page. The tests name
+what is missing, and skip its part.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Core(unittest.TestCase):
         program = """
             const requests = JSON.parse(require("fs").readFileSync(0));
             require(process.argv[1])().then(core => {
-              const answers = requests.map(r => JSON.parse(core.ccall("hetu_answer", "string", ["string"], [JSON.stringify(r)])));
-              process.stdout.write(JSON.stringify(answers));
+              const ask = request => core.ccall("hetu_answer", "string", ["string"], [JSON.stringify(request)]);
+              process.stdout.write(JSON.stringify(requests.map(ask).map(JSON.parse)));
             });"""
         done = subprocess.run([str(NODE), "-e", program, str(PAGE / "core.js")], input=json.dumps(requests),
                               capture_output=True, text=True, check=True)
@@ -110,15 +110,18 @@ class Core(unittest.TestCase):
         self.assertEqual(self.compare(commands, files), len(commands))
 
     def test_numbers_and_wrong_words_are_read_as_the_tool_reads_them(self) -> None:
-        texts = ["0x10", "1e1", "1E-2", " 1", "+1", "-1", "1.", ".5", "inf", "nan", "1e400", "1e-400", "1,5", "", "0.1", "1e", "1e15"]
+        texts = ["0x10", "1e1", "1E-2", " 1", "+1", "-1", "1.", ".5", "inf", "nan", "1e400", "1e-400", "0e-400", "1,5", "",
+                 "0.1", "1e", "1e15"]
         base = ["simulate", "1f1b", "--stages", "2", "--micro-batches", "3", "--format", "json"]
         commands = [[*base, f"--latency={text}"] for text in texts]
         commands += [["simulate"], ["simulate", "1f1b"], ["simulate", "1f1", "--stages", "2"], [*base, "--chunks", "2"],
-                     [*base, "--stages", "0"], ["verify", "missing.csv"], ["simulate", "chimera", "--stages", "3", "--micro-batches", "3"]]
+                     [*base, "--stages", "0"], ["verify", "missing.csv"],
+                     ["simulate", "chimera", "--stages", "3", "--micro-batches", "3"]]
         self.compare(commands)
 
     def test_a_function_of_python_and_an_unknown_command_are_refused(self) -> None:
-        answers = self.ask([{"words": ["verify", "mine:plan", "--stages", "2", "--micro-batches", "2"]}, {"words": ["doctor"]}])
+        answers = self.ask([{"words": ["verify", "mine:plan", "--stages", "2", "--micro-batches", "2"]},
+                            {"words": ["doctor"]}])
         self.assertIn("Python functions can't be called here", answers[0]["error"])
         self.assertIn("no such command", answers[1]["error"])
 
@@ -288,7 +291,8 @@ class Page(unittest.TestCase):
         self.assertEqual(self.browser.value("document.activeElement.getAttribute('aria-label')"), "Micro-batches, slider")
         self.browser.value("delete document.body.dataset.tabulated")
         for kind in ("keyDown", "keyUp"):
-            self.browser.call("Input.dispatchKeyEvent", type=kind, key="ArrowRight", code="ArrowRight", windowsVirtualKeyCode=39)
+            self.browser.call("Input.dispatchKeyEvent", type=kind, key="ArrowRight", code="ArrowRight",
+                              windowsVirtualKeyCode=39)
         self.settled()
         self.assertIn("9 micro-batches", self.text("#verdict"))
 
