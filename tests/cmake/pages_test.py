@@ -24,6 +24,7 @@ ELSEWHERE = {
                                    "plan.py", "use.py", "eager.py", "sweep.py", "plain.py", "pipelined.py",
                                    "whole.py", "real.py", "costs.py", "cluster.yml", "three.yml", "plan.yml", "PLAN.yml",
                                    "SCRIPT.py", "measure.py"},
+    "a file that ./run playground makes": {"core.js"},
     "a file that hetu plan --export makes": {"deepspeed_stages.py", "devices.txt", "megatron.sh", "plan/megatron.sh",
                                              "torchtitan.sh", "torchtitan_stages.py"},
     "of another system": {
