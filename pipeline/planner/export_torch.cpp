@@ -105,7 +105,7 @@ std::string schedule_lines(const Exporting& e, std::vector<ExportedFile>& files)
     const Placing placing = placing_of(s);
     require(placing != Placing::Other,
             "--export torchtitan: torchtitan puts stages on workers in turn, or two on each in a "
-            "V; {} with {} chunks does neither; add --methods with others",
+            "V; {} with {} chunks does neither; try --chunks 2, or other --methods",
             s.method, s.chunks);
     // torchtitan places the stages of a file as this class does.
     name = placing == Placing::Loop ? "PipelineScheduleMulti" : "ZBVZeroBubble";

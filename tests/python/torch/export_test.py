@@ -36,10 +36,10 @@ class Files(unittest.TestCase):
         self.folder = Path(folder.name)
         (self.folder / "costs.json").write_text(json.dumps(costs()))
 
-    def plan(self, method: str, export: str) -> dict[str, Any]:
-        """Writes the files of a plan on two workers, and returns the plan."""
+    def plan(self, method: str, export: str, chunks: int = 2) -> dict[str, Any]:
+        """Writes the files of a plan on two workers, and returns the plan. chunks: of methods that take chunks."""
         answer = hetu.schedule.plan(costs=str(self.folder / "costs.json"), workers=2, stages=[2], global_batch=8,
-                                    micro_batch_sizes=[1], methods=[method], export=[export],
+                                    micro_batch_sizes=[1], methods=[method], export=[export], chunks=[chunks],
                                     blocks_are="embedding,layers,head")
         for name, text in answer["exports"].items():
             (self.folder / name).write_text(text)
@@ -74,6 +74,10 @@ class Files(unittest.TestCase):
                 file = given.get("--parallelism.pipeline_parallel_schedule_csv")
                 if file:
                     dry_run(load(self.folder / file, 2, len(parts), 8))
+
+    def test_placements_that_torchtitan_lacks_are_refused(self) -> None:
+        with self.assertRaisesRegex(ValueError, "hanayo with 4 chunks does neither; try .*chunks"):
+            self.plan("hanayo", "torchtitan", chunks=4)
 
     def array(self, script: str, **environment: str) -> list[str]:
         """Returns the words that bash reads from a script's array."""
