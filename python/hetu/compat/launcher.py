@@ -25,6 +25,7 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from hetu import _hetu, one_line_errors
@@ -153,8 +154,13 @@ def main(arguments: list[str] | None = None) -> int:
         common = ["hetu", "ps", "serve", "--listen", given.listen, "--keys", keys, "--servers", str(given.n)]
         servers = [subprocess.Popen([*common, "--server", str(k)]) for k in range(given.n)]
         say(f"{given.n} servers; programs connect with hetu.ps.connect('{keys}')")
+
+        def pass_on(number: int, _frame: FrameType | None) -> None:
+            for server in servers:
+                server.send_signal(number)
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda got, _: [server.send_signal(got) for server in servers])
+            signal.signal(number, pass_on)
         statuses = [server.wait() for server in servers]
         return next((status if status > 0 else 128 - status for status in statuses if status), 0)
     return 0
