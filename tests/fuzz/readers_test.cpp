@@ -195,7 +195,7 @@ struct Count {
 // of its own.
 bool is_refusal(const Error& e) {
   return e.code() == Code::Config || e.code() == Code::InvalidArgument || e.code() == Code::Io ||
-         e.code() == Code::Plan;
+         (e.code() == Code::Plan && std::string(e.what()).rfind("plan has a stage ", 0) == 0);
 }
 
 // Runs one reader; a refusal is one line, but for plans.
