@@ -109,12 +109,18 @@ class Links:
         for link in list(self._open):
             if stopped:
                 link.heard = now
-            if link.worker is None:
-                patience = STRANGER_S
-            else:
-                patience = guard.DEAD_S if self._remote else float("inf")
-            if now - link.heard > patience:
+            if link.worker is None and now - link.heard > STRANGER_S:
                 self.drop(link, is_silent=True)
+        for link in self._silent(now):
+            self.drop(link, is_silent=True)
+
+    def _silent(self, now):
+        """Returns the links whose guards count as dead. A lost host's guards are all silent, but their last heartbeats can
+        be two periods apart. They are dropped together, so that nobody waits for the second."""
+        guards = [link for link in self._open if link.worker is not None] if self._remote else []
+        hosts = {link.worker.host for link in guards if now - link.heard > guard.DEAD_S}
+        return [link for link in guards
+                if link.worker.host in hosts and now - link.heard > guard.DEAD_S - 2 * guard.HEARTBEAT_S]
 
     def drop(self, link, is_silent=False):
         if link not in self._open:

@@ -131,6 +131,26 @@ class Endpoint(unittest.TestCase):
         self.assertTrue(self.closed(known))
         self.assertEqual(self.gone, [1])
 
+    def test_the_guards_of_a_lost_host_are_lost_together(self):
+        """The last heartbeats of a lost host's two guards are up to two periods apart. A guard of another host stays."""
+        for host, apart_s, lost in (("w1", 0.7, [0, 1]), ("w1", 1.9, [0, 1]), ("w1", 2.1, [1]), ("w2", 0.7, [1])):
+            with self.subTest(host=host, apart_s=apart_s):
+                self.setUp()
+                self.workers[0].host, self.workers[1].host = host, "w1"
+                for worker in (0, 1):
+                    sock, nonce = self.knock()
+                    sock.sendall(self.hello(nonce, worker))
+                self.serve()
+                now = time.monotonic()
+                self.links.check(now)
+                for link in self.links._open:
+                    link.heard = now + apart_s * (link.worker.number == 0)
+                for second in range(1, int(guard.DEAD_S) + 1):
+                    self.links.check(now + second)
+                    self.assertEqual(self.gone, [])
+                self.links.check(now + guard.DEAD_S + 0.05)
+                self.assertEqual(sorted(self.gone), lost)
+
     def selector_once(self):
         for key, _ in self.selector.select(timeout=1.0):
             key.data()
