@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hetu.counted import counted
 from hetu.torch.cuts import Pieces, Stage
 
 
@@ -126,7 +127,7 @@ class Buffers:
         self.warns = False
         kind = self._kind_of(modules[0])
         norm = "use GroupNorm or LayerNorm, " if issubclass(kind, nn.modules.batchnorm._NormBase) else ""
-        more = f" and {len(modules) - 1} more module(s)" if len(modules) > 1 else ""
+        more = f" and {counted(len(modules) - 1, 'more module')}" if len(modules) > 1 else ""
         name = next(name for name in apart if name.rpartition(".")[0] == modules[0])
         warnings.warn(f"'{modules[0]}' ({kind.__name__}){more}: each copy of a stage changes buffers such as '{name}' by "
                       f"its own micro-batches only. The first copy's are used and saved, as under DistributedDataParallel. "

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from hetu.counted import counted
 from hetu.torch.absent import absent, absent_buffer
 from hetu.torch.containers import refuse_own_forward
 
@@ -62,9 +63,9 @@ class Pieces:
         """Throws ValueError if there are fewer pieces than model stages."""
         count = len(self.pieces)
         if count < stages:
-            raise ValueError(f"the model has {count} piece(s) for {stages} model stages: {count - 1} cut(s), where "
-                             f"{stages - 1} are needed. To get more, {self.advice}. Otherwise start fewer workers, or "
-                             f"choose a schedule with fewer model stages per worker")
+            raise ValueError(f"the model has {counted(count, 'piece')} for {counted(stages, 'model stage')}: "
+                             f"{counted(count - 1, 'cut')}, where {stages - 1} are needed. To get more, {self.advice}. "
+                             f"Otherwise start fewer workers, or choose a schedule with fewer model stages per worker")
 
     def cut(self, stages: int, first_pieces: Sequence[int] | None) -> list[int]:
         """Returns the first piece of each stage: as given, or as even as possible such that every stage has parameters."""

@@ -18,6 +18,7 @@ from typing import Any, overload
 import torch
 from torch import nn
 
+from hetu.counted import counted
 from hetu.torch.values import flatten, unflatten
 
 Named = Iterable[tuple[str, torch.Tensor]]
@@ -37,8 +38,10 @@ def choose(device: Any, tensors: Named, local_rank: int) -> torch.device:
     if device is None:
         return _device_of(tensors)
     here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    known = f"this machine has {torch.accelerator.device_count()} device(s) of type '{here.type}', and 'cpu'" if here else \
-        "this machine has no accelerator that PyTorch knows: pass device='cpu'"
+    if here:
+        known = f"this machine has {counted(torch.accelerator.device_count(), 'device')} of type '{here.type}', and 'cpu'"
+    else:
+        known = "this machine has no accelerator that PyTorch knows: pass device='cpu'"
     if isinstance(device, int) and not isinstance(device, bool):
         if here is None:
             raise ValueError(f"device={device}: {known}")

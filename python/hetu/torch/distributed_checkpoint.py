@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed
 
+from hetu.counted import counted
 from hetu.torch.device import optimizer_value
 from hetu.torch.loading import refuse_unfit
 
@@ -67,8 +68,9 @@ def _groups(pipe: Pipeline, optimizer: torch.optim.Optimizer) -> list[dict[str, 
     told = [json.loads(text) for text in pipe.exchange(json.dumps(mine).encode())]
     for worker, groups in enumerate(told):
         if len(groups) != len(mine):
-            raise ValueError(f"save_dcp: the optimizer of worker {worker} has {len(groups)} group(s) of parameters, that of "
-                             f"worker {pipe.transport.worker} has {len(mine)}; use the same groups on all workers")
+            raise ValueError(f"save_dcp: the optimizer of worker {worker} has "
+                             f"{counted(len(groups), 'group')} of parameters, that of worker {pipe.transport.worker} "
+                             f"has {len(mine)}; use the same groups on all workers")
     order = pipe.pieces.order
     return [{**{key: value for key, value in group.items() if key != "params"},
              "params": sorted((name for groups in told for name in groups[n]), key=order.__getitem__)}
@@ -202,7 +204,8 @@ def _difference(optimizer: torch.optim.Optimizer, options: Collection[tuple[int,
         return "the checkpoint has no optimizer state"
     groups = {at for at, _ in options}
     if len(groups) != len(optimizer.param_groups):
-        return f"the checkpoint's optimizer has {len(groups)} group(s) of parameters, this one {len(optimizer.param_groups)}"
+        return (f"the checkpoint's optimizer has {counted(len(groups), 'group')} of parameters, "
+                f"this one {len(optimizer.param_groups)}")
     for at, group in enumerate(optimizer.param_groups):
         saved = {key for number, key in options if number == at} - {"params"} - _OF_SCHEDULERS
         here = set(group) - {"params", "param_names"} - _OF_SCHEDULERS

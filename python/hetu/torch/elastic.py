@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hetu import _hetu, schedule
+from hetu.counted import counted
 from hetu.process import rounds, stop, watch
 from hetu.process.rounds import Layout, refuse
 from hetu.torch.optimizer_states import Optimizers
@@ -106,7 +107,7 @@ def loop(pipe: Any, optimizer: Optimizers, *, steps: int, checkpoint: str | os.P
                 yield before // calls
                 if pipe.steps != before + calls:
                     made = pipe.steps - before
-                    raise ValueError(f"loop: a turn made {made} call(s) of step(), and calls={calls}. " + (
+                    raise ValueError(f"loop: a turn made {counted(made, 'call')} of step(), and calls={calls}. " + (
                         f"If gradients are accumulated, give loop(..., calls={made})" if made else
                         "Call step() in each turn"))
                 done = pipe.steps // calls

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from hetu import _hetu
+from hetu.counted import counted
 from hetu.torch import checkpoint, optimizer_states
 from hetu.torch.optimizer_states import prefix_of
 from hetu.torch.plain_values import decode
@@ -169,7 +170,7 @@ class Loaded:
         if saved["class"] != here["class"]:
             return f"the checkpoint's {what} is {saved['class']}, and this one is {here['class']}"
         if len(saved["groups"]) != len(here["groups"]):
-            return (f"the checkpoint's {what} has {len(saved['groups'])} group(s) of parameters, this one "
+            return (f"the checkpoint's {what} has {counted(len(saved['groups']), 'group')} of parameters, this one "
                     f"{len(here['groups'])}")
         for number, (there, mine) in enumerate(zip(saved["groups"], here["groups"], strict=True)):
             apart = sorted(set(there["params"]) ^ set(mine["params"]))

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from hetu.counted import counted
 from hetu.torch.plain_values import Encoder, dumps
 from hetu.torch.state import PipelineState
 
@@ -91,7 +92,7 @@ def merged(pipe: PipelineState, texts: Sequence[str]) -> Described:
                 continue
             known, what = out[name], f"the {label(name)} of worker {worker}"
             if one["class"] != known["class"] or len(one["groups"]) != len(known["groups"]):
-                raise ValueError(f"{what} is {one['class']} with {len(one['groups'])} group(s), that of worker "
+                raise ValueError(f"{what} is {one['class']} with {counted(len(one['groups']), 'group')}, that of worker "
                                  f"{first[name]} is {known['class']} with {len(known['groups'])}: make the same optimizer "
                                  f"on all workers")
             for number, (group, other) in enumerate(zip(known["groups"], one["groups"], strict=True)):

@@ -9,6 +9,7 @@ from typing import Any
 
 from hetu import _hetu, files
 from hetu import schedule as plans
+from hetu.counted import counted
 from hetu.process import leave
 
 _SIZES = ("stages", "pipelines", "micro_batches", "micro_batch_size", "blocks", "first_block", "workers")
@@ -51,8 +52,9 @@ class FoundPlan:
     def place_of(self, rank: int, workers: int) -> int:
         """Returns the place of the worker of this rank. Throws ValueError unless the job has as many workers as the plan."""
         if workers != len(self.workers):
-            raise ValueError(f"{self.name}: the plan is for {len(self.workers)} worker(s), and this job has {workers}; "
-                             f"start it with `heturun -w {len(self.workers)}`, or plan again with --workers {workers}")
+            raise ValueError(f"{self.name}: the plan is for {counted(len(self.workers), 'worker')}, "
+                             f"and this job has {workers}; start it with "
+                             f"`heturun -w {len(self.workers)}`, or plan again with --workers {workers}")
         return self.workers.index(sorted(self.workers)[rank])
 
     def processes(self) -> list[int]:
@@ -93,8 +95,8 @@ class FoundPlan:
     def check_pieces(self, pieces: int) -> None:
         """Throws ValueError if the model has another number of pieces than the profile."""
         if pieces != self.pieces:
-            raise ValueError(f"{self.name}: the plan is for a model of {self.pieces} piece(s), and this one has {pieces}; "
-                             f"profile this model, and plan again")
+            raise ValueError(f"{self.name}: the plan is for a model of {counted(self.pieces, 'piece')}, "
+                             f"and this one has {pieces}; profile this model, and plan again")
 
     def check_batch(self, rows: int, is_first: bool) -> None:
         """Throws ValueError for a batch that the plan wasn't made for. Only batches after the first may be smaller, such as

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from hetu import _hetu, files
 from hetu import schedule as plans
+from hetu.counted import counted
 from hetu.profile_file import SIZES
 from hetu.torch.planned import FoundPlan
 
@@ -134,8 +135,9 @@ def costs_of(plan: AnyPlan, profile: Mapping[str, Any], machines: Mapping[str, A
                              f"uses; pass the profile that the plan was made from")
     blocks = one.get("blocks")
     if not blocks or plan.pieces != len(blocks):
-        raise ValueError(f"{name}: the profile has {len(blocks or ())} block(s), and the model {plan.pieces} piece(s); pass "
-                         f"a profile of this model, cut at the same names")
+        raise ValueError(f"{name}: the profile has {counted(len(blocks or ()), 'block')}, "
+                         f"and the model {counted(plan.pieces, 'piece')}; pass a profile of this model, "
+                         f"cut at the same names")
     ms = _MS[one.get("unit", "ms")]
     links = _links(plan, one, machines)
     placements = plan.schedule().placements

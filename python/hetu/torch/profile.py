@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from hetu import _hetu, files, profile_file
+from hetu.counted import counted
 from hetu.process import leave
 from hetu.profile_file import SIZES
 from hetu.torch import losses
@@ -113,8 +114,8 @@ def _measured(model: Any, loss: Callable[[Any, Any], torch.Tensor], batch: tuple
     inputs, target = as_tensors(batch[0], "inputs"), as_tensors(batch[1], "target")
     rows = rows_of(inputs)
     if rows < sizes[-1]:
-        raise ValueError(f"micro_batch_sizes has {sizes[-1]}, but the batch has {rows} sample(s); pass a batch of at least "
-                         f"{sizes[-1]} samples, or leave larger sizes out")
+        raise ValueError(f"micro_batch_sizes has {sizes[-1]}, but the batch has {counted(rows, 'sample')}; "
+                         f"pass a batch of at least {sizes[-1]} samples, or leave larger sizes out")
     buffers = [(buffer, buffer.clone()) for buffer in pieces.whole.buffers()]
     found: dict[int, list[Block]] = {}
     try:

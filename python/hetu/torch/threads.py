@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from hetu import _hetu
+from hetu.counted import counted
 from hetu.process.turn import Turn
 from hetu.torch.modes import Follower, autocast_devices, check_gradients_enabled
 from hetu.torch.optimizer_hooks import complete_states
@@ -140,7 +141,8 @@ class ThreadedPipeline:
         pipelines, rows = self.chief.pipelines, rows_of(batch["inputs"])
         whole = self.chief.part is not None  # each pipeline takes its samples itself
         if rows < pipelines and not whole:
-            raise ValueError(f"{name}: {rows} sample(s) for {pipelines} pipelines; each pipeline needs at least one")
+            raise ValueError(f"{name}: {counted(rows, 'sample')} for {pipelines} pipelines; "
+                             "each pipeline needs at least one")
         sizes = [rows // pipelines + (pipeline < rows % pipelines) for pipeline in range(pipelines)]
         shares = []
         for what, value in batch.items():

@@ -56,7 +56,7 @@ class Lines(unittest.TestCase):
             self.assertEqual(time(4, 5, 10, 0, 10, GPUS_PER_VM="1"), near)
             self.assertGreater(time(4, 5, 0, 0, GPIPE="1"), 27000)
             self.assertGreater(time(4, 5, 1000, 0, PD_1F1B="1"), time(4, 5, 1000, 0))
-            self.refused(hetu("simulate-varuna", 3, 5, 0, 0, folder=folder), "4 line(s) for 3 stages")
+            self.refused(hetu("simulate-varuna", 3, 5, 0, 0, folder=folder), "4 lines for 3 stages")
             self.refused(hetu("simulate-varuna", 4, 5, 0, 0, folder=folder, SCATTERED="1"), "is not supported")
             Path(folder, "compute.txt").write_text("1000\n")
             self.refused(hetu("simulate-varuna", 1, 5, 0, 0, folder=folder), "compute.txt:1: '1000'")

@@ -259,7 +259,7 @@ def varuna(folder):
     try:
         wrapped("cuda")
     except ValueError as error:
-        assert str(error) == "device='cuda': this machine has 2 device(s) of type 'far', and 'cpu'", str(error)
+        assert str(error) == "device='cuda': this machine has 2 devices of type 'far', and 'cpu'", str(error)
     else:
         raise AssertionError("a device that is not there was taken")
     one, rule = wrapped(rank)

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from hetu.compat.varuna import checkpoint
+from hetu.counted import counted
 from hetu.process import rounds
 from hetu.torch import Pipeline
 from hetu.torch.device import optimizer_value
@@ -85,7 +86,8 @@ class Saver:
             raise OSError(f"{folder}: the checkpoint's optimizer is {common.get('optimizer', 'not named')}, but this one is "
                           f"{here}")
         if len(common["param_groups"]) != len(self.optimizer.param_groups):
-            raise OSError(f"{folder}: the checkpoint's optimizer has {len(common['param_groups'])} group(s) of parameters, "
+            raise OSError(f"{folder}: the checkpoint's optimizer has "
+                          f"{counted(len(common['param_groups']), 'group')} of parameters, "
                           f"this one has {len(self.optimizer.param_groups)}")
 
     def _take(self, folder: Path, held: dict[str, dict[str, Any]]) -> None:

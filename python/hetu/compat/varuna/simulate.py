@@ -19,6 +19,7 @@ from typing import Any
 
 from hetu import one_line_errors, schedule
 from hetu.command_parser import CommandParser
+from hetu.counted import counted
 
 COMPUTE = "compute.txt"
 
@@ -34,7 +35,8 @@ def costs_of(text: str, stages: int, send: float, long_send: float, per_machine:
                              f"microseconds") from None
         rows.append((forward, backward))
     if len(rows) != stages:
-        raise ValueError(f"{COMPUTE}: {len(rows)} line(s) for {stages} stages; expected one line per stage")
+        raise ValueError(f"{COMPUTE}: {counted(len(rows), 'line')} for {counted(stages, 'stage')}; "
+                         "expected one line per stage")
     pairs = [{"from": s, "to": s + step, "latency": send if s // per_machine == (s + step) // per_machine else long_send}
              for s in range(stages) for step in (-1, 1) if 0 <= s + step < stages]
     return {"stages": [{"forward": forward, "input_grad": backward / 2, "weight_grad": backward / 2, "recompute": forward}
