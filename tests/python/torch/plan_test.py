@@ -273,8 +273,8 @@ class Plans(unittest.TestCase):
         no_plan = {**answer, "plan": None}
         halved = {**answer, "plan": {**answer["plan"], "method": "chimera", "concat": "halving"}}
         old = {**answer, "plan": {key: value for key, value in answer["plan"].items() if key != "workers"}}
-        cases = [(answer, {"devices": "threads:2"}, r"for 4 worker\(s\), and this job has 2; start it with `heturun -w 4`"),
-                 (answer, {"devices": None}, r"for 4 worker\(s\), and this job has 1"),
+        cases = [(answer, {"devices": "threads:2"}, r"for 4 workers, and this job has 2; start it with `heturun -w 4`"),
+                 (answer, {"devices": None}, r"for 4 workers, and this job has 1"),
                  (answer, {"pieces": 5}, "is for a model of 6 piece.s., and this one has 5; profile this model, and plan"),
                  (answer, {"pieces": 7}, "and this one has 7; profile this model, and plan again"),
                  (answer, {"micro_batches": 4, "with_recompute": True}, "leave micro_batches=, with_recompute= out"),
@@ -330,7 +330,7 @@ class Plans(unittest.TestCase):
             pipe.write_trace(file, costs=costs)
         self.assertEqual(json.loads(path.read_text())["metadata"]["forecast"], str(earlier))
         path.unlink()
-        with self.assertRaisesRegex(ValueError, r"6 block\(s\), and the model 7 piece\(s\).*trace.json is written"):
+        with self.assertRaisesRegex(ValueError, r"6 blocks, and the model 7 pieces.*trace.json is written"):
             recorded(7).write_trace(path, costs=self.costs)
         self.assertTrue(path.exists())
 

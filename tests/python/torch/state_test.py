@@ -64,7 +64,7 @@ class State(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "no state of 'scaler'; besides the optimizer, it holds 'rates'"):
             pipe.load(self.folder, optimizer, scaler=scaler, rates=rates)
         other = self.made(groups=2)
-        with self.assertRaisesRegex(ValueError, r"optimizer has 1 group\(s\) of parameters, this one 2"):
+        with self.assertRaisesRegex(ValueError, r"optimizer has 1 group of parameters, this one 2"):
             other[0].load(self.folder, other[1], rates=other[2])
 
         class Odd:

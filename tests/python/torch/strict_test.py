@@ -37,7 +37,7 @@ class Strict(CheckpointCase):
         rates = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
         pipe.save(self.folder, optimizer, rates=rates)
         cases = [("checkpoint's optimizer is AdamW, and this one is SGD", {"rule": sgd}, {}),
-                 (r"optimizer has 1 group\(s\) of parameters, this one 2", {"rule": groups}, {}),
+                 (r"optimizer has 1 group of parameters, this one 2", {"rule": groups}, {}),
                  ("'0.weight' is in group 0 of the optimizer only in the checkpoint", {"rule": fewer}, {}),
                  ("has '2.bias' and 3 more, which the model does not have", {"layers": 2}, {}),
                  ("has no '4.weight' and 3 more, which the model has", {"layers": 6}, {}),

@@ -147,7 +147,7 @@ class Threads(unittest.TestCase):
                     self.assertEqual((outputs["mean"].shape, outputs["name"]), ((2 * pipelines,), "head"))
                 if pipelines > 1 and not options:
                     for call, *given in ((pipe.predict, x[:1]), (pipe.step, x[:1], y[:1])):
-                        with self.assertRaisesRegex(ValueError, rf"1 sample\(s\) for {pipelines} pipelines; each pipeline "
+                        with self.assertRaisesRegex(ValueError, rf"1 sample for {pipelines} pipelines; each pipeline "
                                                                 rf"needs at least one"):
                             call(*given)
 

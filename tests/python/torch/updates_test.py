@@ -86,11 +86,11 @@ class Updates(CheckpointCase):
         """A wrong calls= is refused with the right one. Messages have both counts."""
         pipe, optimizer = self.made(norms=False)
         pipe.steps = 0
-        with self.assertRaisesRegex(ValueError, r"a turn made 2 call\(s\) of step\(\), and calls=1. If gradients are "
+        with self.assertRaisesRegex(ValueError, r"a turn made 2 calls of step\(\), and calls=1. If gradients are "
                                                 r"accumulated, give loop\(..., calls=2\)"):
             for _ in hetu.torch.loop(pipe, optimizer, steps=2, checkpoint=self.folder):
                 self.update(pipe, optimizer)
-        with self.assertRaisesRegex(ValueError, r"a turn made 0 call\(s\).* Call step\(\) in each turn"):
+        with self.assertRaisesRegex(ValueError, r"a turn made 0 calls.* Call step\(\) in each turn"):
             for _ in hetu.torch.loop(pipe, optimizer, steps=4, checkpoint=self.folder):
                 pass
         pipe.steps, turns = 0, []
@@ -140,7 +140,7 @@ class Copies(unittest.TestCase):
         two = nn.Sequential(nn.BatchNorm1d(8), nn.BatchNorm1d(8))
         for norm, says in ((nn.BatchNorm1d(8), r"^'1' \(BatchNorm1d\): each copy of a stage changes buffers such as "
                                                r"'1.running_mean' by its own .* use GroupNorm or LayerNorm, call eval\(\)"),
-                           (two, r"^'1.0' \(BatchNorm1d\) and 1 more module\(s\): each copy")):
+                           (two, r"^'1.0' \(BatchNorm1d\) and 1 more module: each copy")):
             found = self.warnings_of(norm)
             self.assertEqual(len(found), 1, found)
             self.assertRegex(found[0], says)
