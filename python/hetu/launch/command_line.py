@@ -1,6 +1,5 @@
 """heturun: starts a command as the workers of a job, on this host or on the hosts of a cluster file."""
 import contextlib
-import dataclasses
 import os
 import secrets
 import shutil
@@ -9,10 +8,22 @@ import socket
 import sys
 
 from hetu import progress
-from hetu.launch import folders, limits, network, output, pipelines, precheck, remote, run_folder, slow, slurm, supervise
+from hetu.launch import (
+    folders,
+    limits,
+    network,
+    output,
+    pipelines,
+    precheck,
+    remote,
+    run_folder,
+    slow,
+    slurm,
+    starters,
+    supervise,
+)
 from hetu.launch.environment import EXPORTED, worker_environment
 from hetu.launch.keepers import Way
-from hetu.launch.mpirun import Mpirun, closed_ports
 from hetu.launch.options import HELP, Options, UsageError
 from hetu.launch.services import Servers
 
@@ -102,21 +113,15 @@ def split_workers(options, used, workers):
     return pipelines.split(used, count_of_pipelines)
 
 
-def guard_command(job, command):
-    """Returns the command of a worker's guard, which starts the worker by `command`."""
-    return [sys.executable, "-I", "-S", os.path.join(PACKAGE, "launch", "run_guard.py"), job.address,
-            ":".join(job.directories), *command]
-
-
 def run(options, say):
     nodes, warnings = read_nodes(options)
     for line in warnings:
         say(f"warning: {line}")
     from hetu import _hetu
     settings = _hetu.env()
-    mpirun = Mpirun()
     used = [n for n in nodes if n["workers"]]
     local = len(used) == 1 and network.is_this_host(used[0]["host"])
+    mpirun = starters.choose(os.environ, local)
     if local:
         used = [dict(used[0], host="localhost")]
         if not shutil.which(options.command[0]):
@@ -126,7 +131,7 @@ def run(options, say):
     places, own = place_servers(nodes, local)
     interface, addresses = None, []
     if not local or any(places):
-        interface, addresses = join_hosts(options, nodes, mpirun.daemon(), environment.get("PYTHONPATH", ""), say)
+        interface, addresses = join_hosts(options, nodes, mpirun and mpirun.daemon(), environment.get("PYTHONPATH", ""), say)
     way = Way(own, options.key, interface, {n: value for n, value in environment.items() if EXPORTED.match(n)})
     servers = Servers(places, way, options.restart, options.server_log, bool(options.servers))
     workers = sum(n["workers"] for n in used)
@@ -142,17 +147,17 @@ def run(options, say):
     say = told_to(folder, say)
     here = sum(n["workers"] for n in used if network.is_this_host(n["host"]))
     limits.allow_files(here)
-    shared = limits.shared_folder(folders.short_place(), here) if local else None
+    shared = limits.shared_folder(folders.short_place(), here) if local and mpirun else None
     job = supervise.Job(workers, [] if local else addresses, settings["timeout_s"],
                         progress.Display(output.StandardError()), say, len(parts), servers, options.hang_limit_s or 0.0,
                         slow_limit(options, used))
     try:
-        shm = job.make_directory(shared) if local else None
-        starts = Starts(options, job, mpirun, interface, shm, workers, len(parts))
+        folder_of_mpirun = shared and job.make_directory(shared)
+        starts = starters.Starts(options, job, mpirun, interface, local, folder_of_mpirun, workers, len(parts))
         commands = [starts.of(number, part, environment) for number, part in enumerate(parts)]
         if options.verbose:
-            for argv, _ in commands:
-                say(" ".join(argv))
+            for start in commands:
+                say(" ".join(start.arguments))
         raw = options.output == "raw" if options.output else output.writes_alone(options.command, workers)
         if options.metrics:
             job.answer(options.metrics)
@@ -161,34 +166,6 @@ def run(options, say):
     finally:
         job.close()
         folder.leave()
-
-
-@dataclasses.dataclass
-class Starts:
-    """The common part of a job's mpiruns. shm: a folder for shared memory, if all workers are here; else None."""
-    options: Options
-    job: supervise.Job
-    mpirun: Mpirun
-    interface: str | None
-    shm: str | None
-    workers: int
-    parts: int
-
-    def of(self, number, hosts, environment):
-        """Returns the command line and the environment of the mpirun of one part, which has these hosts."""
-        argv, more = self.mpirun.start(hosts), dict(environment)
-        if self.options.shrink:
-            more.update(HETU_FIRST_WORKER=str(number * self.workers // self.parts), HETU_PIPELINES=str(self.parts))
-        if self.shm:  # a folder for each mpirun: two that create the same folder at once fail
-            place = os.path.join(os.path.dirname(self.job.address[len("unix:"):]), str(number))
-            os.mkdir(place)
-            argv += self.mpirun.local(place, self.shm)
-            more.update(closed_ports(more, place))
-        else:
-            ours = {"HETU_JOB", "HETU_CONTROL_TOKEN", "HETU_PATH", "HETU_COORDINATOR", "HETU_SERVERS"}
-            names = sorted(n for n in {*more, *ours} if EXPORTED.match(n))
-            argv += self.mpirun.remote(self.options.key, self.interface, names, number)
-        return argv + guard_command(self.job, self.options.command), more
 
 
 def slow_limit(options, used):

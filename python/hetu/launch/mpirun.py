@@ -10,13 +10,19 @@ from hetu.launch import remote
 NO_ALLOCATION = "^alps,gridengine,loadleveler,lsf,slurm,tm"
 
 
+def found():
+    """Returns the path of mpirun, or None."""
+    return shutil.which("mpirun")
+
+
 class Mpirun:
     """The installed Open MPI."""
 
     def __init__(self):
-        self.path = shutil.which("mpirun")
+        self.path = found()
         if not self.path:
-            raise OSError("mpirun is not installed or not in PATH; install Open MPI (Debian: openmpi-bin)")
+            raise OSError("mpirun is not installed or not in PATH. A job on several hosts and HETU_TRANSPORT=mpi need Open "
+                          "MPI: install it (Debian: openmpi-bin)")
         text = subprocess.run([self.path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
         match = re.search(r"Open MPI\D*?(\d+)\.", text)
         if not match:

@@ -9,9 +9,10 @@ HELP = """\
 heturun [flags] command...
 heturun ps | logs JOB | stop JOB        list jobs, show the output of a job, stop a job; see heturun ps --help
 
-Starts the command once for each worker under Open MPI, and prints the workers' output. The exit status is 0 if all
-workers succeed. Otherwise it is that of the first worker that failed: 128 + N if signal N killed it, and 5 if Open MPI
-can't start in it. The workers' standard input is empty. heturun's own messages go to standard error.
+Starts the command once for each worker, and prints the workers' output. It uses Open MPI, or sockets if all workers are
+on this host and Open MPI isn't installed. The exit status is 0 if all workers succeed. Otherwise it is that of the first
+worker that failed: 128 + N if signal N killed it, and 5 if Open MPI can't start in it. The workers' standard input is
+empty. heturun's own messages go to standard error.
 
   -c, --config FILE     cluster file, which lists hosts and workers: a path, or one of the installed files
                         (config/NAME.yml)
@@ -45,7 +46,7 @@ can't start in it. The workers' standard input is empty. heturun's own messages 
                         several hosts); raw changes nothing. Default: raw if only one worker writes (a job of one
                         worker, hetu rehearse), else tagged. Lines of standard error are always tagged
       --interface NAME  network interface between hosts (default: the one that all share)
-  -v, --verbose         print mpirun's command line, and the process id of each worker
+  -v, --verbose         print the command that starts the workers, and the process id of each worker
       --version         print the version of Hetu
   -h, --help            print this text
 

@@ -1,5 +1,5 @@
-"""One mpirun and its workers: the whole job or, in a job that continues without a dead pipeline, one of its pipelines. Used
-by supervise.py.
+"""A starter (mpirun, or run_workers.py) and its workers: the whole job or, in a job that continues without a dead pipeline,
+one of its pipelines. Used by supervise.py.
 
 When one worker fails, the others fail soon afterwards: they lose a link (COMM, TIMEOUT), or mpirun ends them (SIGTERM).
 Reports arrive in any order, so the first report need not be the cause. Each failed worker gets a distance from the cause, by
@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import time
+from typing import NamedTuple
 
 from hetu.launch import guard, last_words, processes
 from hetu.launch.guard import COMM, TIMEOUT
@@ -90,49 +91,59 @@ class Worker:
         return self.mpi == "starts" and (self.code or 0) > 0
 
 
+class StartCommand(NamedTuple):
+    """A command that starts the workers of a part. name: "mpirun" or "run_workers", for messages."""
+    name: str
+    arguments: list
+    environment: dict
+
+
 class Part:
-    """The mpirun that starts these `workers` of the job."""
+    """The process that starts these `workers` of the job: mpirun, or run_workers.py on one host without Open MPI."""
 
     def __init__(self, number, workers):
         self.number = number
         self.workers = workers
         self.process = None
+        self.name = ""  # of the starter
         self.failed_at = None  # time of the first failure of a worker
         self.lost_at = None  # time of the decision to continue without this part
         self.loss = ""  # the reason for that decision
-        self.killed = False  # mpirun was killed before any worker failed
+        self.killed = False  # the starter was killed before any worker failed
         self.blamed = None  # the worker that failed first
         self._essence = None  # of the last words that were printed
         self.lost_host = False  # one of its hosts has fallen silent
-        self._pressed = False  # SIGTERM was sent to mpirun
+        self._pressed = False  # SIGTERM was sent to the starter
         self._text = {1: b"", 2: b""}
         self._streams = 0  # number of open streams
         for worker in workers:
             worker.part = self
 
-    def start(self, argv, environment, locks=(), remote=False):
-        """Starts mpirun, which inherits the job's locks. Returns its streams as (1 or 2, stream).
+    def start(self, command, locks=(), remote=False):
+        """Starts the workers by a StartCommand, which inherits the job's locks. Returns its streams as (1 or 2, stream).
 
-        mpirun ends with heturun. On one host this happens by SIGKILL: after a SIGTERM, mpirun would soon kill the guards,
-        and slow commands would outlive them. With several hosts it happens by SIGTERM, because mpirun must inform its
-        daemons.
+        The starter ends with heturun. On one host this happens by SIGKILL: after a SIGTERM, mpirun would soon kill the
+        guards, and slow commands would outlive them. With several hosts it happens by SIGTERM, because mpirun must inform
+        its daemons.
         """
         me, last = os.getpid(), signal.SIGTERM if remote else signal.SIGKILL
+        self.name = command.name
         self.process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env=environment, pass_fds=locks, preexec_fn=lambda: processes.die_with_parent(last, me))
+            command.arguments, env=command.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, start_new_session=True, pass_fds=locks,
+            preexec_fn=lambda: processes.die_with_parent(last, me))
         self._streams = 2
         return (1, self.process.stdout), (2, self.process.stderr)
 
     def take(self, number, stream):
-        """Reads mpirun's output. Returns true if the stream is still open."""
+        """Reads the starter's output. Returns true if the stream is still open."""
         data = os.read(stream.fileno(), 65536)
         self._streams -= not data
         self._text[number] += data
         return bool(data)
 
     def text(self):
-        """Returns mpirun's output since the last call. Returns nothing if a worker's failure explains the end, because
+        """Returns the starter's output since the last call. Returns nothing if a worker's failure explains the end, because
         heturun has already reported it. Workers' output does not come this way, except Open MPI's messages when it could
         not start in them."""
         explained = self.failed_at and not (self.blamed and self.blamed.unstarted())
@@ -145,11 +156,11 @@ class Part:
         return kept.encode()
 
     def ended(self, statuses):
-        """Returns true if mpirun has ended, and all its output has arrived."""
+        """Returns true if the starter has ended, and all its output has arrived."""
         return self.process.pid in statuses and not self._streams
 
     def code(self, statuses):
-        """Returns mpirun's exit status, or minus the number of the signal that killed it, or None while it runs."""
+        """Returns the starter's exit status, or minus the number of the signal that killed it, or None while it runs."""
         status = statuses.get(self.process.pid)
         return None if status is None else os.waitstatus_to_exitcode(status)
 
@@ -157,9 +168,9 @@ class Part:
         if self.failed_at is None:
             self.failed_at = time.monotonic()
 
-    def note_mpirun(self, statuses):
-        """Notes mpirun's death by a signal, unless a worker failed by itself before. The ends of its workers only follow
-        from it, although heturun may learn of them first."""
+    def note_starter(self, statuses):
+        """Notes the starter's death by a signal, unless a worker failed by itself before. The ends of its workers only
+        follow from it, although heturun may learn of them first."""
         follow = self.blamed is None and not any(w.code and w.code not in FOLLOWERS for w in self.workers)
         if follow and not self.killed and (self.code(statuses) or 0) < 0:
             self.killed = True
@@ -172,7 +183,7 @@ class Part:
         is true."""
         early = now - self.failed_at < BLAME_WINDOW_S
         if self.killed:
-            return None if early else self.without_mpirun(statuses)
+            return None if early else self.without_starter(statuses)
         failed = [worker for worker in self.workers if worker.code]
         worker = min(failed, key=Worker.distance)
         if worker.distance() and early and (untold or any(other.code is None for other in self.workers)):
@@ -202,13 +213,14 @@ class Part:
             self._essence = text
         return said
 
-    def without_mpirun(self, statuses):
-        """Returns (heturun's exit status, reason) if mpirun ended before its workers, else None."""
+    def without_starter(self, statuses):
+        """Returns (heturun's exit status, reason) if the starter ended before its workers, else None."""
         left = [str(worker.number) for worker in self.workers if worker.code != 0]
         if not left:
             return None
         code = self.code(statuses)
-        return status_of(code) or 1, f"mpirun {ending(code)} before worker{'s' * (len(left) > 1)} {', '.join(left)} ended"
+        missing = f"worker{'s' * (len(left) > 1)} {', '.join(left)}"
+        return status_of(code) or 1, f"{self.name} {ending(code)} before {missing} ended"
 
     def waits_in_vain(self):
         """Returns true if all workers have ended or are lost, and one of their hosts is lost. mpirun and ssh would wait for
@@ -216,19 +228,19 @@ class Part:
         return self.lost_host and all(worker.code is not None for worker in self.workers)
 
     def press(self, since, now, statuses):
-        """Ends mpirun if it does not end by itself after the decision at time `since`."""
+        """Ends the starter if it does not end by itself after the decision at time `since`."""
         if not self._pressed and (self.waits_in_vain() or now - since > FORCE_MPIRUN_S):
             self._pressed = True
             self.signal(signal.SIGTERM, statuses)
             self.signal(signal.SIGCONT, statuses)  # if it was stopped
 
     def signal(self, number, statuses):
-        """Sends a signal to mpirun if it runs. Popen.send_signal would take its exit status away from `statuses`."""
+        """Sends a signal to the starter if it runs. Popen.send_signal would take its exit status away from `statuses`."""
         if self.process.pid not in statuses:
             processes.signal_to(os.kill, self.process.pid, number)
 
     def kill(self, statuses):
-        """Kills mpirun, if it runs, and all its descendants."""
+        """Kills the starter, if it runs, and all its descendants."""
         if self.process.pid not in statuses:
             for pid in [*processes.descendants(self.process.pid), self.process.pid]:
                 processes.signal_to(os.kill, pid, signal.SIGKILL)

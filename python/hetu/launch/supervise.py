@@ -1,5 +1,5 @@
-"""heturun's main loop: starts mpirun, receives frames of every worker's guard, forwards output, and ends everything when it
-must.
+"""heturun's main loop: starts the workers, receives frames of every worker's guard, forwards output, and ends everything
+when it must.
 
 The exit status is computed here from the guards' reports, because mpirun may return 0 after a kill.
 """
@@ -27,7 +27,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.
 
 
 class Job:
-    """One job, from the start of mpirun to the exit status. A job of several parts continues without those that fail.
+    """One job, from the start of its workers to the exit status. A job of several parts continues without those that fail.
 
     workers: the number of workers.
     addresses: this host's IPv4 addresses for other hosts; empty for a job on this host.
@@ -124,9 +124,9 @@ class Job:
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def run(self, commands, raw=False, saves=False, hosts=1, verbose=False, log_dir=None, run_folder=None):
-        """Runs an mpirun per part to the end of the job. Returns the exit status.
+        """Runs a starter (mpirun or run_workers.py) per part to the end of the job. Returns the exit status.
 
-        commands: (arguments, environment) of each mpirun.
+        commands: the StartCommand of each part.
         raw: True forwards standard output of workers unchanged.
         saves: True if workers are expected to save, until they report it themselves.
         hosts: the number of hosts with workers. With several, tags of lines contain the host.
@@ -152,10 +152,11 @@ class Job:
         if not self._open_services():
             self._run.end(self._workers, self._slow, self._code)
             return self._code
-        for part, (argv, environment) in zip(self._parts, commands, strict=True):
-            more = dict(environment, HETU_JOB=self.name, HETU_CONTROL_TOKEN=self._links.token,
-                        HETU_PATH=environment.get("PATH", os.defpath), **self._services.environment())
-            for number, stream in part.start(argv, more, self._locks, remote=self.address.startswith("tcp:")):
+        for part, command in zip(self._parts, commands, strict=True):
+            more = dict(command.environment, HETU_JOB=self.name, HETU_CONTROL_TOKEN=self._links.token,
+                        HETU_PATH=command.environment.get("PATH", os.defpath), **self._services.environment())
+            for number, stream in part.start(command._replace(environment=more), self._locks,
+                                             remote=self.address.startswith("tcp:")):
                 self._selector.register(stream, selectors.EVENT_READ, lambda part=part, number=number, stream=stream:
                                         part.take(number, stream) or self._selector.unregister(stream))
         # After the forks that run Python in the child, because this starts a second thread.
@@ -165,7 +166,7 @@ class Job:
             self._turn(0.1 if self._busy() else 1.0)
             self._tick(time.monotonic())
         self._display.close()
-        self._show_mpirun()
+        self._show_starters()
         if self._record:
             self._note({"step": self._record["step"]})
         self._run.end(self._workers, self._slow, self._code)
@@ -335,18 +336,18 @@ class Job:
 
     def _check_stopped(self, now):
         """Gives up a worker whose guard on this host is stopped, because nothing receives its output, and a part whose
-        mpirun is stopped. Guards of other hosts fall silent instead."""
+        starter is stopped. Guards of other hosts fall silent instead."""
         if now - self._watched_at < guard.HEARTBEAT_S:
             return
         self._watched_at = now
         guards = {worker.guard: worker for worker in self._workers if worker.code is None and self._has_guard_here(worker)}
-        mpiruns = {part.process.pid: part for part in self._parts
-                   if part.lost_at is None and part.process.pid not in self._statuses}
-        for pid in self._stop_watch.stay_stopped([*guards, *mpiruns], now):
+        starters = {part.process.pid: part for part in self._parts
+                    if part.lost_at is None and part.process.pid not in self._statuses}
+        for pid in self._stop_watch.stay_stopped([*guards, *starters], now):
             if pid in guards:
                 self._lose_stopped_guard(guards[pid])
             elif self._ended_at is None:
-                self._fail(mpiruns[pid], COMM, f"mpirun (pid {pid}) {STOPPED}")
+                self._fail(starters[pid], COMM, f"{starters[pid].name} (pid {pid}) {STOPPED}")
                 processes.signal_to(os.kill, pid, signal.SIGCONT)  # so that it can end
 
     def _has_guard_here(self, worker):
@@ -416,9 +417,9 @@ class Job:
             self._logs = None
             self._end(IO, f"{error}; ending {self._others()}")
 
-    def _show_mpirun(self):
+    def _show_starters(self):
         for part in self._parts:
-            self._forward(b"[mpirun] ", 2, part.text())
+            self._forward(f"[{part.name}] ".encode(), 2, part.text())
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -477,7 +478,7 @@ class Job:
             self._check_hangs(now)
         self._check_stopped(now)
         for part in self._parts:
-            part.note_mpirun(self._statuses)
+            part.note_starter(self._statuses)
             if part.failed_at is not None and part.lost_at is None and self._ended_at is None:
                 self._blame(part, now)
             if part.lost_at is not None or self._ended_at is not None:
@@ -502,18 +503,18 @@ class Job:
             return
         for part in living:
             if part.ended(self._statuses) and not part.failed_at and not self._links.of(part):
-                if failure := part.without_mpirun(self._statuses):
-                    self._show_mpirun()
+                if failure := part.without_starter(self._statuses):
+                    self._show_starters()
                     self._fail(part, *failure)
         if self._ended_at is None and now - self._started > self._timeout_s:
             missing = [str(w.number) for part in living for w in part.workers if not w.started]
             if missing:
-                self._show_mpirun()
+                self._show_starters()
                 self._end(TIMEOUT, f"workers {', '.join(missing)} did not start in {self._timeout_s:g} s (HETU_TIMEOUT)")
 
     def _press(self, now):
-        """Ends processes that don't end by themselves: mpirun, then everything of a lost part, or everything on this host.
-        """
+        """Ends processes that don't end by themselves: the starter, then everything of a lost part, or everything on this
+        host."""
         for part in self._parts:
             since = self._ended_at if part.lost_at is None else part.lost_at
             if since is not None:

@@ -12,7 +12,7 @@ import unittest
 import uuid
 
 from hetu.launch import processes
-from launch_test import END_S, MANY, SLEEPER, LaunchCase
+from launch_test import END_S, MANY, SLEEPER, STARTER, LaunchCase
 from processes import parent_of, wait_until
 
 BOUND_S = 10.0  # as docs/hosts.md promises
@@ -85,7 +85,7 @@ class FaultCase(LaunchCase):
 
 
 class Workers(FaultCase):
-    """Faults of a worker, its guard or mpirun while a command runs that doesn't use Hetu."""
+    """Faults of a worker, its guard or its starter while a command runs that doesn't use Hetu."""
 
     def fault(self, number, victim, pattern, status):
         process, pids = self.start_watched("-w", "2", *SLEEPER)
@@ -103,11 +103,11 @@ class Workers(FaultCase):
     def test_a_stopped_guard(self):
         self.fault(signal.SIGSTOP, parent_of, rf"worker 1 \(\S+, pid \d+\): is lost: its guard \(pid \d+\) {STOPPED}", 137)
 
-    def test_a_killed_mpirun(self):
-        self.fault(signal.SIGKILL, lambda worker: parent_of(parent_of(worker)), "mpirun was killed by SIGKILL", 137)
+    def test_a_killed_starter(self):
+        self.fault(signal.SIGKILL, lambda worker: parent_of(parent_of(worker)), f"{STARTER} was killed by SIGKILL", 137)
 
-    def test_a_stopped_mpirun(self):
-        self.fault(signal.SIGSTOP, lambda worker: parent_of(parent_of(worker)), rf"mpirun \(pid \d+\) {STOPPED}", 5)
+    def test_a_stopped_starter(self):
+        self.fault(signal.SIGSTOP, lambda worker: parent_of(parent_of(worker)), rf"{STARTER} \(pid \d+\) {STOPPED}", 5)
 
     def test_a_stopped_worker_may_go_on(self):
         """A stopped worker is reported. The job doesn't end for a worker that no other worker waits for."""

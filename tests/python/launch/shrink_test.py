@@ -7,7 +7,7 @@ import sys
 import time
 import unittest
 
-from launch_test import MANY, UP, LaunchCase
+from launch_test import MANY, STARTER, UP, WITHOUT_MPI, LaunchCase
 from processes import parent_of, processes_with, wait_until
 
 WORKER = str(pathlib.Path(os.environ["HETU_BUILD_DIR"]) / "bin" / "group_ranks")
@@ -24,18 +24,18 @@ def runs(pid):
 
 
 class Shrink(LaunchCase):
-    def test_a_killed_mpirun_takes_its_pipeline_alone(self):
+    def test_a_killed_starter_takes_its_pipeline_alone(self):
         process, pids = self.start("-w", "3", *SHRINK, "3", *WAITER)
         guard = parent_of(pids[1])
         os.kill(parent_of(guard), signal.SIGKILL)
         self.assertTrue(wait_until(lambda: not runs(pids[1]) and not runs(guard), MANY))
-        for place in (self.tmp, "/dev/shm"):  # files that the other workers share
+        for place in (self.tmp, *(() if WITHOUT_MPI else ("/dev/shm",))):  # files that the other workers share
             self.assertTrue([n for n in os.listdir(place) if n.startswith(f"hetu-{self.job}-")], place)
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGUSR1)
         _, error = process.communicate(timeout=MANY)
         self.assertEqual(process.returncode, 0, error)
-        died = "mpirun was killed by SIGKILL before worker 1 ended"
+        died = f"{STARTER} was killed by SIGKILL before worker 1 ended"
         self.assertIn(f"heturun: {died}; the job continues without pipeline 1\n", error)
         self.assertEqual(error.splitlines()[-1], f"heturun: finished without pipeline 1: {died}")
 

@@ -11,7 +11,7 @@ import unittest
 
 from hetu.launch import elastic, frames, guard, processes
 from launch_test import END_S, HETURUN, MANY, LaunchCase
-from processes import StopsBefore, process_of, runs_script, wait_until
+from processes import StopsBefore, parent_of, process_of, runs_script, wait_until
 
 # A worker that handles SIGUSR1 only after a delay. Before that, it reports training as WORD describes it.
 SLOW = ("import os, signal, sys, time\n"
@@ -83,7 +83,8 @@ class Held(SignalCase):
     def test_usr1_to_a_guard_at_its_start(self):
         process, guards = self.launch(), set()
         while not guards:
-            guards = {pid for pid in processes.descendants(process.pid) if holds(pid) and runs_script(pid, "guard.py")}
+            guards = {pid for pid in processes.descendants(process.pid) if holds(pid) and (
+                runs_script(pid, "guard.py") or (runs_script(pid, "run_workers.py") and parent_of(pid) != process.pid))}
         for pid in guards:
             os.kill(pid, signal.SIGUSR1)
         wait_until(lambda: process_of(self.mark, "slow.py", 0) and process_of(self.mark, "slow.py", 1))
