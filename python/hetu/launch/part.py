@@ -106,6 +106,7 @@ class Part:
         self.workers = workers
         self.process = None
         self.name = ""  # of the starter
+        self._remote = False  # workers are on several hosts
         self.failed_at = None  # time of the first failure of a worker
         self.lost_at = None  # time of the decision to continue without this part
         self.loss = ""  # the reason for that decision
@@ -127,7 +128,7 @@ class Part:
         its daemons.
         """
         me, last = os.getpid(), signal.SIGTERM if remote else signal.SIGKILL
-        self.name = command.name
+        self.name, self._remote = command.name, remote
         self.process = subprocess.Popen(
             command.arguments, env=command.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, start_new_session=True, pass_fds=locks,
@@ -191,11 +192,19 @@ class Part:
         left = [other.describe() for other in self.workers if other.code == 0]
         if worker.ended_by_mpirun() and left:  # they ended without MPI_Finalize, which mpirun treats as a failure
             return COMM, f"{', '.join(left)} exited with status 0 without leaving the job, and {worker.death()}"
-        stopped = [other.describe() for other in self.workers if other.stopped and other.code is None]
+        stopped = [other.describe() for other in self.workers if self._was_stopped(other)]
         if worker.distance() == LOST_ANOTHER and stopped:
             return COMM, f"{', '.join(stopped)} {STOPPED}", "ending"
         self.blamed = worker
         return COMM if worker.unstarted() else status_of(worker.code), worker.death()
+
+    def _was_stopped(self, worker):
+        """Returns true if a signal has stopped a worker, and others may have waited for it in vain. Its guard reports that
+        after a while; on a busy machine, the others may give up before. After the first failure, mpirun may have ended the
+        stopped worker, too."""
+        if worker.code is not None:
+            return worker.stopped and worker.told
+        return worker.stopped or (not self._remote and worker.pid > 0 and processes.is_stopped(worker.pid))
 
     def last_words(self):
         """Returns [(worker, lines for standard error)] once the cause is known: the traceback or line of the blamed worker,
