@@ -9,7 +9,8 @@ import unittest
 from unittest import mock
 
 from hetu import progress
-from hetu.launch import command_line, environment, frames, network
+from hetu.launch import environment, frames, network
+from hetu.launch.mpirun import Mpirun
 
 
 class Clock:
@@ -153,7 +154,7 @@ class Network(unittest.TestCase):
             self.assertEqual(network.shared_network(["w1", "far"], own), (None, ["10.1.2.7", None]))
 
     def test_the_command_line_for_several_hosts(self):
-        mpirun = command_line.Mpirun.__new__(command_line.Mpirun)
+        mpirun = Mpirun.__new__(Mpirun)
         mpirun.path, mpirun.major = "mpirun", 4
         nodes = [{"host": "w0", "workers": 8}, {"host": "w1", "workers": 4}, {"host": "w2", "workers": 0}]
         argv = mpirun.start(nodes) + mpirun.remote("key", "10.0.0.0/24", ["HETU_JOB"], 0)

@@ -12,7 +12,7 @@ import unittest
 from unittest import mock
 
 from hetu.launch import frames, guard, links, processes, run_guard
-from hetu.launch.part import FORCE_MPIRUN_S, Part, Worker
+from hetu.launch.part import FORCE_MPIRUN_S, Part, StartCommand, Worker
 
 
 class Endpoint(unittest.TestCase):
@@ -211,7 +211,7 @@ class Endpoint(unittest.TestCase):
 class Mpirun(unittest.TestCase):
     def test_the_status_of_one_that_ends_while_it_is_ended_is_not_lost(self):
         part = Part(0, [Worker(0)])
-        list(part.start(["true"], os.environ))
+        list(part.start(StartCommand("true", ["true"], dict(os.environ))))
         self.addCleanup(part.process.stdout.close)
         self.addCleanup(part.process.stderr.close)
         os.waitid(os.P_PID, part.process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, but isn't reaped yet

@@ -4,7 +4,6 @@ A script ends in order whatever objects it keeps, and by every error and exit th
 soon, with that worker's status and only its traceback.
 
 `exit_test.py --whole` tries all ways instead of a sample, and every worker."""
-import argparse
 import os
 import pathlib
 import signal
@@ -17,7 +16,7 @@ import unittest
 import uuid
 from unittest import mock
 
-from hetu.launch import frames, guard, part, supervise
+from hetu.launch import frames, guard
 from processes import processes_with, wait_until
 from train_cases import END_S, HETURUN, MANY_S
 
@@ -150,71 +149,6 @@ class Failed(ExitCase):
         status, _, error, _ = self.run_job(2, script)
         self.assertEqual(status, 0, error)
         self.assertEqual((error.count("KeyError: 1"), error.count("goes on")), (2, 2), error)
-
-
-class Blame(unittest.TestCase):
-    """The worker that is blamed, depending on the messages that heturun has received so far."""
-
-    def failure(self, codes, mpirun=0, words=(), told=()):
-        """Returns (status, reason, last words by worker) of a part whose workers ended with `codes`. `mpirun` is its wait
-        status."""
-        workers = [part.Worker(number, code=code) for number, code in enumerate(codes)]
-        one = part.Part(0, workers)
-        one.process = argparse.Namespace(pid=1)
-        one.note_failure()
-        for worker, text in zip(workers, words, strict=False):
-            worker.words = text
-        for number in told:
-            workers[number].told = True
-        one.note_mpirun({1: mpirun})
-        status, why = one.failure(time.monotonic() + 60, {1: mpirun}, False)
-        return status, why, {worker.number: text for worker, text in one.last_words()}
-
-    def test_mpirun_before_workers_that_follow_even_if_it_is_heard_of_later(self):
-        status, why, _ = self.failure([-signal.SIGTERM, None], mpirun=signal.SIGKILL)
-        self.assertEqual((status, why), (137, "mpirun was killed by SIGKILL before workers 0, 1 ended"))
-
-    def test_a_worker_that_failed_by_itself_before_mpirun(self):
-        self.assertEqual(self.failure([1, None], mpirun=signal.SIGKILL)[:2], (1, "worker 0 exited with status 1"))
-
-    def test_the_cause_before_what_follows_and_its_words_alone(self):
-        words = [b"Traceback (most recent call last):\n" + end for end in (
-            b"  a\nCommError: lost 2\n", b"  a\nKeyError: 1\n", b"  b\nKeyError: 1\n", b"  c\nIndexError: 2\n")]
-        status, why, said = self.failure([COMM, 1, 1, 1], words=words)
-        self.assertEqual((status, why), (1, "worker 1 exited with status 1"))
-        self.assertEqual(said, {1: words[1], 3: b"failed too: IndexError: 2\n"})
-
-    def test_of_errors_in_one_line_that_of_the_cause_alone(self):
-        lines = [b"script.py: row 1 is none\n", b"script.py: row 2 is none\n"]
-        for codes, cause in (([2, 2], 0), ([None, 2], 1), ([COMM, 2], 1)):
-            self.assertEqual(self.failure(codes, words=lines)[2], {cause: lines[cause]})
-
-    def test_one_that_is_gone_with_status_0_before_those_that_mpirun_ended(self):
-        status, why, _ = self.failure([-signal.SIGTERM, 0], told=[0])
-        self.assertEqual(status, COMM)
-        self.assertIn("worker 1 exited with status 0 without leaving the job", why)
-
-    def test_one_that_lost_another_before_those_that_mpirun_ended(self):
-        ended = -signal.SIGTERM
-        for codes, told in (([ended, COMM], [0]), ([ended, COMM], [0, 1]), ([ended, COMM, 0], [0])):
-            self.assertEqual(self.failure(codes, told=told)[:2], (COMM, "worker 1 exited with status 5"))
-
-    def test_one_that_somebody_ended_before_those_that_lost_it(self):
-        for codes, told in (([COMM, -signal.SIGTERM], []), ([-signal.SIGTERM, -signal.SIGTERM, COMM], [0])):
-            self.assertEqual(self.failure(codes, told=told)[:2], (143, "worker 1 was killed by SIGTERM"))
-
-    def test_a_guard_that_mpirun_kills_while_it_ends_its_worker(self):
-        """mpirun sends SIGKILL one second after SIGTERM, or when one of its processes ends. The slowest guard then sends no
-        message."""
-        job = supervise.Job(3, [], 60, None, None)
-        self.addCleanup(job.close)
-        first, second, third = job._workers
-        job._take_frame(second, frames.TOLD, b"")
-        for worker in (second, third):
-            job._lose_guard(worker, is_silent=False)
-        self.assertEqual(second.death(), "worker 1 was killed by SIGTERM")
-        self.assertIn("worker 2: is gone without a report", third.death())
-        self.assertIsNone(first.code)
 
 
 class Ends(unittest.TestCase):
