@@ -70,8 +70,7 @@ def check(root: Path, files: list[str]) -> list[str]:
     """Returns all findings, as `file:line: message`."""
     texts = {f: (root / f).read_text(errors="replace") for f in files if f.endswith(TEXT)}
     return [*by_pattern(texts), *headers(texts), *readmes(texts), *lengths(texts), *orphans(texts), *packages(texts),
-            *unchecked(texts),
-            *links(root, texts)]
+            *unchecked(texts), *silent_skips(texts), *links(root, texts)]
 
 
 def by_pattern(texts: dict[str, str]) -> list[str]:
@@ -162,6 +161,17 @@ def unchecked(texts: dict[str, str]) -> list[str]:
         found += [f"{file}:{text.count(chr(10), 0, i) + 1}: a CUDA call that nobody checks: check(CALL, WHAT)"
                   for i in sorted(at)]
     return found
+
+
+SKIPS = re.compile(r"\bskip(?:If|Unless|Test)?\(|\.SkipTest\(")
+VERBOSE = re.compile(r"unittest\.main\([^\n]*verbosity=2")
+
+
+def silent_skips(texts: dict[str, str]) -> list[str]:
+    """Checks that a test that may be skipped prints the reason. unittest prints it only if it is verbose."""
+    return [f"{file}:1: it skips tests and prints no reason: unittest.main(verbosity=2)" for file, text in texts.items()
+            if file.startswith("tests/") and file.endswith("_test.py") and SKIPS.search(text) and "unittest.main(" in text
+            and not VERBOSE.search(text)]
 
 
 def packages(texts: dict[str, str]) -> list[str]:

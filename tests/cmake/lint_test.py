@@ -136,6 +136,8 @@ class Rules(unittest.TestCase):
         "orphan": ("ops/lost.cpp", "int x;"),
         "unchecked CUDA": ("ops/cuda/a.cpp", "cudaFree(x);"),
         "unchecked status": ("ops/cuda/a.cpp", "if (cublasLtCreate(&x) != 0) return;"),
+        "silent skip": ("tests/a_test.py", "a = unittest.skipIf(X, why)\nunittest.main()"),
+        "silent skip with arguments": ("tests/a_test.py", "self.skipTest(why)\nunittest.main(argv=[])"),
         "unchecked launch": ("ops/cuda/a.h", GOOD_HEADER + "each<<<1, 2>>>(x);\nreturn;"),
     }
     GOOD = {
@@ -150,6 +152,7 @@ class Rules(unittest.TestCase):
         "checked CUDA": ("ops/cuda/a.h", GOOD_HEADER + 'each<<<1, 2>>>(x);\n'
                          'check(cudaGetLastError(), "a");\ncheck(\n  cudaFree(x), "b");'),
         "a plan in its place": ("pipeline/plan/a.cpp", "plan = with_recompute(plan);"),
+        "skip with its reason": ("tests/a_test.py", "raise unittest.SkipTest(why)\nunittest.main(verbosity=2)"),
         "CUDA's words": ("ops/cuda/a.cpp", "fail(cudaGetErrorString(status)); let_go(cudaFree(x));"),
     }
 

@@ -185,4 +185,4 @@ class ImageFolder(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

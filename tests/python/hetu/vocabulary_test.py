@@ -183,4 +183,4 @@ class Vocabularies(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -350,4 +350,4 @@ class Output(LaunchCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -117,4 +117,4 @@ class Files(LimitsCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

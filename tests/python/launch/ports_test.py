@@ -151,4 +151,4 @@ class Ports(LaunchCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -288,4 +288,4 @@ class PublishedPlans(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -73,4 +73,4 @@ class ResNet(OnFar, ResNetCase):
 
 if __name__ == "__main__":
     sys.argv = [word for word in sys.argv if word != "--whole"]
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -68,4 +68,4 @@ class Learns(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[a for a in sys.argv if a != "--whole"])
+    unittest.main(argv=[a for a in sys.argv if a != "--whole"], verbosity=2)

@@ -171,4 +171,4 @@ if __name__ == "__main__":
     if FAR in sys.argv:
         train_far()
     else:
-        unittest.main()
+        unittest.main(verbosity=2)
