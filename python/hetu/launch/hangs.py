@@ -2,7 +2,9 @@
 
 Each worker reports its position once a second (hetu/process/watch.py). A part of the job hangs if the position of no worker
 has changed for the limit. The limit follows the job: the seconds of --hang-limit, plus TIMES the slowest of the last steps.
-A part isn't judged before the end of its first step, or while a worker saves, evaluates or is outside of its training."""
+A part isn't judged before the end of its first step, or while a worker saves, evaluates or is outside of its training. If a
+signal has stopped one of its workers, as the guard reports, it is judged at any time, also if this worker has sent no report
+yet: nobody else may be waiting for it."""
 import re
 
 TIMES = 10.0
@@ -47,10 +49,11 @@ class Hangs:
         for part in parts:
             workers = [worker for worker in part.workers if worker.code is None]
             beats = [self._beats[worker][0] for worker in workers if worker in self._beats]
-            if len(beats) < len(part.workers) or any(beat["phase"] not in JUDGED for beat in beats):
+            is_judged = len(beats) == len(part.workers) and all(beat["phase"] in JUDGED for beat in beats)
+            if not is_judged and not any(worker.stopped for worker in workers):
                 self._restart(part, now)
                 continue
-            slowest = max(beat["slowest_s"] for beat in beats)
+            slowest = max((beat["slowest_s"] for beat in beats), default=0.0)
             limit, since = self.limit_s + TIMES * slowest, now - self._moved[part]
             if since >= limit or (since >= limit / 2 and part not in self._warned):
                 self._warned.add(part)
@@ -62,6 +65,10 @@ class Hangs:
     def _blame(self, workers, now):
         """Describes the workers that hold up the others, as far as the reports show it."""
         since = now - self._moved[workers[0].part]
+        if stopped := [worker for worker in workers if worker.stopped]:
+            more = f" (and {len(stopped) - 1} more)" if len(stopped) > 1 else ""
+            return (f"{stopped[0].describe()}{more} makes no progress: a signal such as SIGSTOP has stopped it; no worker "
+                    f"has moved for {since:.0f} s")
         blamed = self._behind(workers, now)
         if not blamed:
             where = _where(self._beats[workers[0]][0])

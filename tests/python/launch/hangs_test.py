@@ -23,7 +23,8 @@ class Job:
 
     def __init__(self, workers, limit_s=LIMIT_S):
         self.part = Item()
-        self.part.workers = [Item(part=self.part, code=None, describe=lambda n=n: f"worker {n}") for n in range(workers)]
+        self.part.workers = [Item(part=self.part, code=None, stopped=False, describe=lambda n=n: f"worker {n}")
+                             for n in range(workers)]
         self.hangs, self.now = Hangs(limit_s), 100.0
 
     def pass_time(self, seconds, beats):
@@ -85,6 +86,22 @@ class Decisions(unittest.TestCase):
         self.assertEqual(job.pass_time(140, [beat(7, slowest_s=25)] * 2), [])  # half of 30 + 250
         job = Job(2, 0.0)
         self.assertEqual(job.pass_time(300, [beat(7)] * 2), [], "--hang-limit 0")
+
+    def test_judges_stopped_workers_at_any_time(self):
+        """A worker that is stopped before its first report, or in a save, may be one that no other worker waits for."""
+        for beats in ([None], [beat(7, "saves", "")], [None, beat(7, "between", "")], [beat(7, "starts", ""), beat(7)]):
+            job = Job(len(beats))
+            self.assertEqual(job.pass_time(300, beats), [])
+            job.part.workers[0].stopped = True
+            found = job.pass_time(LIMIT_S + TIMES * 0.5 + 1, beats)
+            self.assertEqual([must_end for _, must_end in found][:2], [False, True])
+            self.assertRegex(found[0][0], r"^worker 0 makes no progress: a signal such as SIGSTOP has stopped it; no worker "
+                                          r"has moved for 1\d s; the slowest of the last steps took [0-9.]+ s; it is ended ")
+        job = Job(2)
+        job.part.workers[0].stopped = True
+        self.assertEqual(job.pass_time(17, [None, beat(7)]), [])
+        job.part.workers[0].stopped = False
+        self.assertEqual(job.pass_time(300, [None, beat(7)]), [], "it runs again")
 
     def test_starts_again_after_a_pause_of_heturun_itself(self):
         job = Job(2)
