@@ -11,6 +11,7 @@ from typing import Any
 from hetu import _hetu
 from hetu.job.hooks import Hooks
 from hetu.job.worker import Worker
+from hetu.process import faults
 
 NUMBER = "number"  # key in a manifest for a number that JSON lacks: {"number": "inf"}
 
@@ -111,6 +112,7 @@ class Checkpoints:
 
     def _load(self) -> None:
         worker, spec = self.worker, self.worker.spec
+        faults.at("load")
         step, run_json = _hetu.read_run(self.folder)
         run = json.loads(run_json, object_hook=_as_number)
         if not run.get("weights_only"):

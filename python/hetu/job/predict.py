@@ -16,7 +16,7 @@ from hetu.job.step import Reported, Step, step_of
 from hetu.job.worker import Worker
 from hetu.place import check_takes, path_of
 from hetu.predictor import output_names
-from hetu.process import stop, watch
+from hetu.process import faults, stop, watch
 from hetu.rows import as_array
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class Prediction:
         done = 0
         while batches is None or done < batches:
             asks = stops and worker.is_training and stop.asked()
-            with watch.during("evaluates"):
+            with watch.during("evaluates"), faults.during("evaluate"):
                 words = words_for(read, loader.global_batch, 0, done * loader.global_batch) if loader else str
                 computed = worker.compute(partial(self._validate, names, once, asks), loader, words)
             if computed is None:

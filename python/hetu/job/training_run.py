@@ -17,7 +17,7 @@ from hetu.job.table_counters import TableCounters
 from hetu.job.worker import Worker
 from hetu.lr import Custom
 from hetu.place import placed, refuse
-from hetu.process import stop, watch
+from hetu.process import faults, stop, watch
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class TrainingRun:
                 if worker.job.may_lose:
                     worker.divide_rows()
                 if store and (worker.is_stopped or (every and worker.step % every == 0) or worker.step >= end):
-                    with watch.during("saves"):
+                    with watch.during("saves"), faults.saving():
                         store.save()
         self._report(saves.folder)
         if trace:
@@ -122,6 +122,7 @@ class TrainingRun:
 
     def _step(self) -> Step | None:
         worker = self.worker
+        faults.at_step(worker.step)
         with watch.step(lambda: int(worker.step), worker.job.row):
             computed = worker.compute(lambda loader: worker.job.next(loader, worker.single, worker.loaders_of_all),
                                       worker.loader, worker.words_of_step())

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 
-from hetu import progress
+from hetu import drill, progress
 from hetu.launch import (
     folders,
     limits,
@@ -184,8 +184,8 @@ def told_to(folder, say):
     return both
 
 
-def run_elastic(options, say):
-    """Runs a job with --elastic, whose rounds write into its run folder."""
+def run_elastic(options, faults, say):
+    """Runs a job with --elastic, whose rounds write into its run folder. `faults`: those of HETU_FAULT."""
     from hetu.launch import elastic, elastic_trainings  # most jobs don't need them
 
     machines = elastic.Machines(options.machines, options.workers, options.key, say)
@@ -193,7 +193,7 @@ def run_elastic(options, say):
     folder = run_folder.open_for(options, say)
     folder.begin(secrets.token_hex(6), options.command, [], elastic=True)
     job = elastic.Elastic(machines, options.of_rounds(), training, options.hang_limit_s, told_to(folder, say),
-                          run_folder=folder.path)
+                          run_folder=folder.path, faults=faults)
     machines.say = job.say
     try:
         status = job.run()
@@ -226,8 +226,11 @@ def main(argv=None):
             return 0
         if "standard output" in closed:
             say("standard output is closed: what workers write there is dropped")
+        faults = drill.take(os.environ) if drill.VARIABLE in os.environ else []
         if options.elastic:
-            return run_elastic(options, say)
+            return run_elastic(options, faults, say)
+        if faults:
+            raise UsageError(drill.NOT_ELASTIC)
         return run(options, say)
     except BrokenPipeError:  # the reader of --help has closed the pipe
         return 128 + signal.SIGPIPE

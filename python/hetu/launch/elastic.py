@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 
+from hetu import drill
 from hetu.launch import network, processes, remote
 from hetu.launch.elastic_layout import best_layout
 from hetu.launch.elastic_trainings import NOTES, Notes
@@ -26,6 +27,7 @@ WAIT_NOTE_S = 60.0  # between two lines that say that the job waits for machines
 # (126, 127).
 FINAL = (2, 3, 126, 127)
 WRONG = 2  # exit status of a command that doesn't take part
+HOST = r"[A-Za-z0-9._:][A-Za-z0-9._:-]*"  # the name or address of a host; ssh takes a name with "-" first as an option
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
@@ -48,7 +50,7 @@ def read_machines(path, each=1):
         words = line.partition("#")[0].split()
         if not words:
             continue
-        if len(words) > 2 or not re.fullmatch(r"[A-Za-z0-9._:-]+", words[0]) or (
+        if len(words) > 2 or not re.fullmatch(HOST, words[0]) or (
                 len(words) == 2 and not re.fullmatch(r"[0-9]{1,4}", words[1])):
             raise MachinesError(f"--machines {path}, line {number}: expected HOST or HOST WORKERS, such as 'w0 4', got "
                                 f"'{line.strip()[:60]}'")
@@ -125,9 +127,9 @@ class Machines:
 class Elastic:
     """One elastic job. `flags`: heturun's flags for every round. `training`: from elastic_trainings.training_of().
     `program`: the path of heturun (default: the running program). `run_folder`: the path of the job's run folder, or None.
-    """
+    `faults`: those of HETU_FAULT (hetu/drill.py)."""
 
-    def __init__(self, machines, flags, training, hang_limit_s, say, program=None, run_folder=None):
+    def __init__(self, machines, flags, training, hang_limit_s, say, program=None, run_folder=None, faults=()):
         self.runs = {JOINED: run_folder} if run_folder else {RUNS: "none"}
         self.machines, self.own_flags, self.training, self.say = machines, flags, training, say
         self.program = os.path.abspath(program or sys.argv[0])
@@ -137,9 +139,19 @@ class Elastic:
         self.process = None
         self.asked = None  # the signal that ends the job
         self.rounds = 0
+        self.faults = list(faults)
+        self.happened = set()  # faults that have happened, in any round
 
     def run(self):
         """Runs rounds to the end of the training. Returns the exit status."""
+        if self.faults:
+            self.say(f"faults on purpose: {drill.VARIABLE}={drill.text_of(self.faults)}")
+        status = self._run_rounds()
+        if missed := [fault for fault in self.faults if fault not in self.happened]:
+            self.say(f"{len(missed)} of {len(self.faults)} faults on purpose did not happen: {drill.text_of(missed)}")
+        return status
+
+    def _run_rounds(self):
         for number in processes.unignored(SIGNALS):
             signal.signal(number, self._take_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
@@ -195,7 +207,8 @@ class Elastic:
                  + (f"; {spare} worker{'s' * (spare > 1)} idle" if spare else ""))
         with tempfile.TemporaryDirectory(prefix="hetu-elastic-") as folder:
             me, noted = os.getpid(), os.path.join(folder, "notes")
-            environment = {**os.environ, **self.training.environment(layout, used), NOTES: noted, **self.runs}
+            environment = {**os.environ, **self.training.environment(layout, used), NOTES: noted, **self.runs,
+                           drill.ROUND_VARIABLE: drill.text_of(drill.of_round(self.faults, self.rounds))}
             self.process = subprocess.Popen(self._argv(used, layout, folder), start_new_session=True, env=environment,
                                             preexec_fn=lambda: start_round(me))
             if self.asked is not None:  # the signal came before the process
@@ -210,6 +223,8 @@ class Elastic:
                 except subprocess.TimeoutExpired:
                     continue
             notes = Notes(noted)
+        self.happened.update(fault for fault in drill.of_round(self.faults, self.rounds, keep=True)
+                             if str(fault._replace(round=0)) in notes.faults)
         code = self.process.returncode
         return (code if code >= 0 else 128 - code), changed, notes
 

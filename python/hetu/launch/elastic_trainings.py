@@ -21,12 +21,13 @@ class Notes:
     saves: (store, step) of each checkpoint of hetu.varuna that they have begun, which may be incomplete.
     hangs: they made no progress.
     step: the last step that heturun has heard of, or None.
+    faults: the faults of HETU_FAULT that have happened, as texts.
     refused: the reason why every round would fail, or "".
     """
 
     def __init__(self, path):
         self.joined, self.saved, self.hangs, self.refused = False, False, False, ""
-        self.saves, self.step = [], None
+        self.saves, self.step, self.faults = [], None, set()
         try:
             with open(path, encoding="utf-8") as file:
                 lines = file.read().splitlines()
@@ -38,6 +39,7 @@ class Notes:
             self.saved = self.saved or "saved" in note
             self.saves += [(note["store"], note["step"])] if "store" in note else []
             self.hangs = self.hangs or "hangs" in note
+            self.faults.update([note["fault"]] if "fault" in note else [])
             self.refused = self.refused or str(note.get("refused", ""))
             self.step = note.get("step", self.step) if "store" not in note else self.step
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from hetu import _hetu
-from hetu.process import watch
+from hetu.process import faults, watch
 
 LAST_S = 4.0  # time that a failed script may still use: other threads, its own atexit functions
 
@@ -52,6 +52,7 @@ def transport(number: int = 0) -> Any:
     job of one worker. `number` is this worker's number in the layout, pipeline * stages + stage."""
     global _transport
     if _transport is None:
+        faults.at("start")
         _transport = _hetu.connect(number)
         if _transport.workers > 1:
             _watch()

@@ -18,7 +18,7 @@ from torch import nn
 
 from hetu import _hetu
 from hetu import schedule as plans
-from hetu.process import leave, rounds, stop, watch
+from hetu.process import faults, leave, rounds, stop, watch
 from hetu.torch import agreement, loading, losses, saving
 from hetu.torch import rows as table_rows
 from hetu.torch import ties as sharing
@@ -232,6 +232,7 @@ class Pipeline(ModuleLike):
             self.averages.begin_step(scaler)
         scale = self._scale_of(scaler) * factor
         kept = Outputs() if return_outputs else None
+        faults.at_step(self.steps)
         with watch.step(lambda: self.steps, self.row):
             loss, outputs = self._run(inputs, target, training=True, scale=scale, accumulate=accumulate, kept=kept)
         if self.averages:
@@ -280,7 +281,7 @@ class Pipeline(ModuleLike):
         """
         self.state.check_one("evaluate")
         kept = Outputs() if metrics or return_outputs else None
-        with self.modes.evaluating(), watch.during("evaluates"):
+        with self.modes.evaluating(), watch.during("evaluates"), faults.during("evaluate"):
             loss, outputs = self._run(inputs, target, training=False, kept=kept)
         if kept is None:
             return loss
@@ -294,7 +295,7 @@ class Pipeline(ModuleLike):
         """Returns the model's outputs for this pipeline's samples, on every worker. All modules are in eval(), and no
         gradients and no loss are computed."""
         self.state.check_one("predict")
-        with self.modes.evaluating(), watch.during("evaluates"):
+        with self.modes.evaluating(), watch.during("evaluates"), faults.during("evaluate"):
             return self._run(inputs, None, training=False, kept=Outputs(), is_prediction=True)[1]
 
     def _run(self, inputs: Any, target: Any, training: bool, scale: float = 1.0, accumulate: bool = False,
@@ -462,7 +463,7 @@ class Pipeline(ModuleLike):
         Throws ValueError for a state that a checkpoint can't hold, and OSError if the folder can't be written or another
         job saves there. Nothing is changed in these cases.
         """
-        with watch.during("saves"):
+        with watch.during("saves"), faults.saving():
             saving.save(self.state, folder, optimizer, more)
 
     def load(self, folder: str | os.PathLike[str], optimizer: Optimizers = None, *, strict: bool = True,
@@ -475,7 +476,7 @@ class Pipeline(ModuleLike):
         Throws on all workers, before anything is changed: OSError if there is no complete checkpoint or if it is damaged,
         and ValueError if it does not fit.
         """
-        with watch.during("saves"):
+        with watch.during("saves"), faults.during("load"):
             skipped = loading.load(self.state, folder, optimizer, strict, more)
         if self.state.updates not in (None, self.steps) and self.transport.worker == 0:
             print(f"hetu: loaded {os.fspath(folder)}: {self.updates} updates, of {self.steps} calls of step()",

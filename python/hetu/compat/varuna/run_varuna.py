@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hetu import files
+from hetu import drill, files
 from hetu.compat.varuna import checkpoint, node
 from hetu.compat.varuna.auto_config import AutoConfig
 from hetu.launch import elastic, network, processes
@@ -217,12 +217,15 @@ def main(argv: list[str] | None = None) -> int:
     given = parser().parse_args(argv)
     try:
         check(given)
+        faults = drill.take(os.environ)
         machines = elastic.Machines(given.machine_list, None, None, say, given.gpus_per_node)
         stages, chunk = sizes(given, sum(machines.listed().values()))
         training = ScriptTraining(given, stages, chunk, earlier_saves(given))
         if given.no_morphing:
+            if faults:
+                raise drill.FaultError(drill.NOT_ELASTIC)
             return run_once(training, machines)
-        job = elastic.Elastic(machines, ["--log-dir", given.log_dir], training, None, say, heturun())
+        job = elastic.Elastic(machines, ["--log-dir", given.log_dir], training, None, say, heturun(), faults=faults)
         return int(job.run())
     except (ValueError, OSError) as error:
         say(str(error))
