@@ -191,7 +191,8 @@ def run_elastic(options, faults, say):
     machines = elastic.Machines(options.machines, options.workers, options.key, say)
     training = elastic_trainings.training_of(options.layout, options.command)
     folder = run_folder.open_for(options, say)
-    folder.begin(secrets.token_hex(6), options.command, [], elastic=True)
+    folder.begin(secrets.token_hex(6), options.command, [], elastic=True, machines=options.machines,
+                 key=options.key and os.path.abspath(options.key))
     job = elastic.Elastic(machines, options.of_rounds(), training, options.hang_limit_s, told_to(folder, say),
                           run_folder=folder.path, faults=faults)
     machines.say = job.say
@@ -212,7 +213,7 @@ def main(argv=None):
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # SIGINT is handled below; SIGUSR1 by the loop
         argv = sys.argv[1:] if argv is None else argv
-        if argv and argv[0] in ("ps", "logs", "stop"):
+        if argv and argv[0] in ("ps", "logs", "stop", "add", "remove"):
             from hetu.launch import jobs
 
             return jobs.main(argv)

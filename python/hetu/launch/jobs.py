@@ -1,5 +1,5 @@
 """heturun ps, logs and stop: the jobs of this user on this host, and the run folders of jobs that have ended. They only read
-run folders (run_folder.py); `stop` sends a signal to heturun."""
+run folders (run_folder.py); `stop` sends a signal to heturun. `add` and `remove` are in machine_list.py."""
 import argparse
 import heapq
 import os
@@ -257,7 +257,7 @@ def stop(given):
 
 
 def parser():
-    """Returns the parser of the three commands."""
+    """Returns the parser of the commands."""
     text = ("Each job has a run folder with its state and its logs: runs/<date>-<time>-<script> in the folder where heturun "
             "was started, or that of --run-dir. JOB is a run folder, or the first characters of a job's name.")
     commands = argparse.ArgumentParser(prog="heturun", description=text)
@@ -276,6 +276,14 @@ def parser():
     one.add_argument("--now", action="store_true", help="end it at once, without saving")
     one.add_argument("--timeout", type=float, default=600.0, metavar="S",
                      help="seconds to wait for the end (default %(default)g)")
+    for what, text in (("add", "adds workers of a host to the machines of an elastic job"),
+                       ("remove", "removes a host from the machines of an elastic job")):
+        one = parts.add_parser(what, help=text, description=f"{text[0].upper()}{text[1:]}: replaces the file of --machines, "
+                                                            "which the job watches. Only the user of the job can do it.")
+        one.add_argument("host", metavar="HOST")
+        if what == "add":
+            one.add_argument("workers", metavar="WORKERS", nargs="?", type=whole, help="the number of workers (default 1)")
+        one.add_argument("--job", metavar="JOB", help="the job (default: your only elastic job on this host)")
     return commands
 
 
@@ -285,11 +293,20 @@ def whole(text):
     return int(text)
 
 
+def command_of(what):
+    """Returns the function of a command."""
+    if what in ("add", "remove"):
+        from hetu.launch import machine_list  # imports this module
+
+        return getattr(machine_list, what)
+    return {"ps": ps, "logs": logs, "stop": stop}[what]
+
+
 def main(argv):
     """Runs one of the commands. Returns its exit status."""
     given = parser().parse_args(argv)
     try:
-        return {"ps": ps, "logs": logs, "stop": stop}[given.what](given)
+        return command_of(given.what)(given)
     except JobError as error:
         print(f"heturun {given.what}: {error}", file=sys.stderr)
         return 2

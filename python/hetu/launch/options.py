@@ -8,6 +8,8 @@ from hetu.launch import metrics, slurm
 HELP = """\
 heturun [flags] command...
 heturun ps | logs JOB | stop JOB        list jobs, show the output of a job, stop a job; see heturun ps --help
+heturun add HOST [WORKERS] | remove HOST
+                                        change the machines of an elastic job while it runs
 
 Starts the command once for each worker, and prints the workers' output. It uses Open MPI, or sockets if all workers are
 on this host and Open MPI isn't installed. The exit status is 0 if all workers succeed. Otherwise it is that of the first

@@ -145,8 +145,8 @@ class RunFolder:
         self._record = {}
         self._clock = time.monotonic
 
-    def begin(self, job, command, nodes, elastic=False):
-        """Writes job.json, lists the job on this host, and says where its folder is."""
+    def begin(self, job, command, nodes, elastic=False, **more):
+        """Writes job.json, with the fields of `more`, lists the job on this host, and says where its folder is."""
         if not self._good or os.environ.get(JOINED) == self.path:
             return
         from hetu import _hetu
@@ -155,7 +155,7 @@ class RunFolder:
         described = {"job": job, "command": command, "directory": os.getcwd(), "host": socket.gethostname(),
                      "pid": os.getpid(), "pid_start": start_of(os.getpid()),
                      "began": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-                     "version": _hetu.__version__, "nodes": nodes, "elastic": elastic,
+                     "version": _hetu.__version__, "nodes": nodes, "elastic": elastic, **more,
                      "environment": {name: value for name, value in sorted(os.environ.items()) if EXPORTED.match(name)
                                      and not FOREIGN.match(name) and not SECRET.search(name)}}
         self._try(lambda: self._replace(STATUS, {"workers": []}))
