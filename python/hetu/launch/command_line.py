@@ -213,10 +213,14 @@ def main(argv=None):
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # SIGINT is handled below; SIGUSR1 by the loop
         argv = sys.argv[1:] if argv is None else argv
-        if argv and argv[0] in ("ps", "logs", "stop", "add", "remove"):
+        if argv and argv[0] in ("ps", "logs", "stop"):
             from hetu.launch import jobs
 
             return jobs.main(argv)
+        if argv and argv[0] in ("add", "remove"):
+            from hetu.launch import jobs, machine_list
+
+            return jobs.main(argv, add=machine_list.add, remove=machine_list.remove)
         options = Options(argv)
         if options.help:
             output.write_all(1, HELP.encode())

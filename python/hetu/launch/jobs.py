@@ -293,20 +293,11 @@ def whole(text):
     return int(text)
 
 
-def command_of(what):
-    """Returns the function of a command."""
-    if what in ("add", "remove"):
-        from hetu.launch import machine_list  # imports this module
-
-        return getattr(machine_list, what)
-    return {"ps": ps, "logs": logs, "stop": stop}[what]
-
-
-def main(argv):
-    """Runs one of the commands. Returns its exit status."""
+def main(argv, **more):
+    """Runs one of the commands. Returns its exit status. `more`: the functions of commands that aren't in this module."""
     given = parser().parse_args(argv)
     try:
-        return command_of(given.what)(given)
+        return {"ps": ps, "logs": logs, "stop": stop, **more}[given.what](given)
     except JobError as error:
         print(f"heturun {given.what}: {error}", file=sys.stderr)
         return 2

@@ -58,6 +58,8 @@ at the same path.
 If heturun receives SIGUSR1, the workers save a checkpoint and exit with status 0. The first Ctrl-C has the same effect
 if the training has a checkpoint folder. Otherwise, it ends all workers at once. So do a second Ctrl-C, SIGTERM, and the
 death of a worker.
+
+HETU_FAULT=worker=2,step=5,kind=kill makes a fault happen on purpose in a job with --elastic; docs/elastic.md has the rest.
 """
 
 

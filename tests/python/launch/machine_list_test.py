@@ -48,7 +48,7 @@ class ListCase(unittest.TestCase):
 
     def change(self, *words):
         given = jobs.parser().parse_args(list(words))
-        return jobs.command_of(given.what)(given)
+        return getattr(machine_list, given.what)(given)
 
     def refused(self, says, *words):
         before = self.list.read_text() if self.list.exists() else None
