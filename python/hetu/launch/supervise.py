@@ -269,6 +269,8 @@ class Job:
             report = json.loads(payload)
             worker.code, worker.error, worker.started = int(report["code"]), report["error"], True
             worker.words = report["words"].encode()
+            if worker.words:
+                self._log(worker, False, worker.words)
             if worker.code != 0:
                 worker.part.note_failure()
                 self._services.tell(worker)
