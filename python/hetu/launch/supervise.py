@@ -296,6 +296,10 @@ class Job:
             return
         if "elastic" in record:
             self._note(record["elastic"])
+        if "saved" in record:
+            self._run.note("checkpoint", {**record["saved"], "time": time.time()})
+        if "trace" in record:
+            self._run.note("trace", record["trace"])
         worker.training = record.get("training", worker.training)
         worker.mpi = record.get("mpi", worker.mpi)
         if worker.part.lost_at is not None:
