@@ -1,6 +1,7 @@
-"""heturun ps, logs and stop: the jobs of this user on this host, and the run folders of jobs that have ended. They only read
-run folders (run_folder.py); `stop` sends a signal to heturun."""
+"""heturun ps, logs, stop and watch: the jobs of this user on this host, and the run folders of jobs that have ended. They only
+read run folders (run_folder.py); `stop` sends a signal to heturun. watch.py has the page of `heturun watch`."""
 import argparse
+import datetime
 import heapq
 import os
 import re
@@ -42,7 +43,7 @@ class Found:
             if found := [str(w["worker"]) for w in workers if w["state"] == what]:
                 return f"{'workers' if len(found) > 1 else 'worker'} {', '.join(found)} {what}"
         if "status" in self.status:
-            return "between rounds"
+            return "between rounds" if self.job.get("elastic") else "ends"
         return "starts" if not workers or any(w["state"] == "starts" for w in workers) else "runs"
 
     def _end(self):
@@ -72,7 +73,21 @@ class Found:
         """Returns the rows of `heturun ps JOB`."""
         return [[str(w["worker"]), w["host"], str(w["pid"] or ""), w["state"], _text(w.get("step"), "{}"),
                  _text(w.get("compute_s"), "", seconds), _gib(self._memory(w)), w.get("at", "") if self.alive else ""]
-                for w in self.status["workers"]]
+                for w in self.status.get("workers", [])]
+
+
+def began_of(found):
+    """Returns the time at which a job began, in seconds since 1970, or 0 if its run folder doesn't say."""
+    try:
+        return datetime.datetime.fromisoformat(str(found.job.get("began"))).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def checkpoint_of(found):
+    """Returns (step, age, folder) of a job's last checkpoint as texts, or None if it has saved none."""
+    saved = found.status.get("checkpoint")
+    return saved and [str(saved["step"]), f"{duration(max(0.0, time.time() - saved['time']))} ago", saved["folder"]]
 
 
 def _gib(memory):
@@ -154,6 +169,8 @@ def ps(given):
     if given.job and len(jobs) == 1 and jobs[0].status.get("workers"):
         print()
         print_table([["WORKER", "HOST", "PID", "STATE", "STEP", "COMPUTE/STEP", "MEMORY", "DOES"], *jobs[0].workers()])
+    if given.job and len(jobs) == 1 and (saved := checkpoint_of(jobs[0])):
+        print("\nlast checkpoint: step {}, {}, in {}".format(*saved))
     return 0
 
 
@@ -164,6 +181,24 @@ def print_table(rows):
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)]
         print("  ".join([*cells, row[-1]]).rstrip()[:columns])
+
+
+def only():
+    """Returns the Found job of this user that runs on this host, if it is the only one. Raises JobError."""
+    found = [Found(path) for path in living()]
+    if not found:
+        raise JobError("no job runs on this host: give a run folder, or a name that heturun ps -a lists")
+    if len(found) > 1:
+        raise JobError(f"jobs {', '.join(job.name for job in found)} run on this host: name one, as in heturun watch "
+                       f"{found[0].name}")
+    return found[0]
+
+
+def watch(given):
+    """Serves the page of a job until Ctrl-C."""
+    from hetu.launch import watch as page  # its HTTP server takes as long to import as all the rest
+
+    return page.serve(find(given.job) if given.job is not None else only(), given.port, given.open)
 
 
 class Reader:
@@ -257,7 +292,7 @@ def stop(given):
 
 
 def parser():
-    """Returns the parser of the three commands."""
+    """Returns the parser of the commands."""
     text = ("Each job has a run folder with its state and its logs: runs/<date>-<time>-<script> in the folder where heturun "
             "was started, or that of --run-dir. JOB is a run folder, or the first characters of a job's name.")
     commands = argparse.ArgumentParser(prog="heturun", description=text)
@@ -276,6 +311,11 @@ def parser():
     one.add_argument("--now", action="store_true", help="end it at once, without saving")
     one.add_argument("--timeout", type=float, default=600.0, metavar="S",
                      help="seconds to wait for the end (default %(default)g)")
+    one = parts.add_parser("watch", help="a page in the browser that follows a job", description=text)
+    one.add_argument("job", metavar="JOB", nargs="?", help="default: the job that runs on this host, if it is the only one")
+    one.add_argument("--port", type=whole, metavar="N", default=0, help="port of 127.0.0.1 (default: a free one)")
+    one.add_argument("--no-open", dest="open", action="store_false", help="only print the address of the page; open no "
+                                                                          "browser")
     return commands
 
 
@@ -289,7 +329,7 @@ def main(argv):
     """Runs one of the commands. Returns its exit status."""
     given = parser().parse_args(argv)
     try:
-        return {"ps": ps, "logs": logs, "stop": stop}[given.what](given)
+        return {"ps": ps, "logs": logs, "stop": stop, "watch": watch}[given.what](given)
     except JobError as error:
         print(f"heturun {given.what}: {error}", file=sys.stderr)
         return 2

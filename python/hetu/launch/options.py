@@ -8,6 +8,7 @@ from hetu.launch import metrics, slurm
 HELP = """\
 heturun [flags] command...
 heturun ps | logs JOB | stop JOB        list jobs, show the output of a job, stop a job; see heturun ps --help
+heturun watch [JOB]                     follow a job on a page in the browser
 
 Starts the command once for each worker under Open MPI, and prints the workers' output. The exit status is 0 if all
 workers succeed. Otherwise it is that of the first worker that failed: 128 + N if signal N killed it, and 5 if Open MPI
