@@ -2,12 +2,12 @@
 
     {"step": 120, "loss": 2.31, "samples_per_s": 812.0, "time": 1796071676.6}
 
-The loss is null if it isn't a number, and left out if the script reports none. heturun keeps points so that the file stays
-small, however long the job runs: a point is kept if the one before is older than 1/DENSITY of the job's time so far. With the
-ten records per second that a script sends at most, these are all records of the first 17 minutes, and one per minute
-after a week. The file then has about 75,000 lines. Steps that take longer than that are all in it.
+The loss is null if it isn't a number, and left out if the script reports none. The file stays small, however long the job
+runs: a point is kept if the one before is older than 1/DENSITY of the job's time so far. With ten records per second, which
+a script sends at most, these are all records of the first 17 minutes, and one per minute after a week. The file then has
+about 75,000 lines. Steps that take longer than that are all in it.
 
-A training that goes back to a checkpoint does some steps again. Their first points stay in the file, and a reader drops them.
+A training that goes back to a checkpoint does some steps again. Their first points stay in the file; a reader drops them.
 """
 import bisect
 import json
@@ -54,8 +54,8 @@ class Points:
 
 
 class Course:
-    """Reads progress.jsonl while it grows. `steps` ascend. In `losses`, a missing one is None, and one that isn't a number is
-    NaN."""
+    """Reads progress.jsonl while it grows. `steps` ascend. In `losses`, a missing one is None, and one that isn't a number
+    is NaN."""
 
     MOST_BYTES = 8 << 20  # that one call of update() reads
 

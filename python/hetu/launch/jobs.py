@@ -1,5 +1,5 @@
-"""heturun ps, logs, stop and watch: the jobs of this user on this host, and the run folders of jobs that have ended. They only
-read run folders (run_folder.py); `stop` sends a signal to heturun. watch.py has the page of `heturun watch`."""
+"""heturun ps, logs, stop and watch: the jobs of this user on this host, and the run folders of jobs that have ended. They
+only read run folders (run_folder.py); `stop` sends a signal to heturun. watch.py has the page of `heturun watch`."""
 import argparse
 import datetime
 import heapq

@@ -1,4 +1,4 @@
-"""The run folder of a job: what it is, how far it is, and what it printed. heturun ps, logs, watch and stop read it (jobs.py).
+"""The run folder of a job: what it is, how far it is, and what it printed. heturun ps, logs, watch and stop read it.
 
     job.json        the command, the time it began, its hosts and settings; the process id of heturun
     status.json     step, loss, rate, last checkpoint and the state of each worker, once a second; at the end the exit status

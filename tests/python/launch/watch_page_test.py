@@ -1,5 +1,5 @@
-"""The page of heturun watch in a real browser, with a real job of two workers of which one is slowed: its numbers are those of
-heturun ps and of the log. Needs a Chromium; without it the tests are skipped and print the reason."""
+"""The page of heturun watch in a real browser, with a real job of two workers of which one is slowed: its numbers are those
+of heturun ps and of the log. Needs a Chromium; without it the tests are skipped and print the reason."""
 import json
 import os
 import pathlib
@@ -42,7 +42,7 @@ for step in job.run("train", until=10**6, checkpoint="saved", every=20, resume=T
 READ = """(() => {
   const of = id => document.getElementById(id).textContent;
   return {title: document.title, job: of("job"), state: of("state"), kind: document.getElementById("state").className,
-    command: of("command"), step: of("step"), loss: of("loss"), rate: of("rate"), eta: of("eta"), checkpoint: of("checkpoint"),
+    command: of("command"), step: of("step"), loss: of("loss"), rate: of("rate"), checkpoint: of("checkpoint"),
     label: document.getElementById("curve").getAttribute("aria-label"), at: of("curve-at"), log: of("lines"),
     connection: of("connection"), note: of("timeline-note"), failure: of("failure"),
     isFailure: !document.getElementById("failure").hidden,
@@ -119,8 +119,8 @@ class RealJob(PageCase):
         self.check_nothing_failed()
         self.close_server()
         self.browser.wait("document.body.classList.contains('lost')")
-        self.assertRegex(self.page()["connection"], r"^No answer from heturun watch since \d\d:\d\d:\d\d; what you see is of "
-                                                    r"before\.$")
+        self.assertRegex(self.page()["connection"],
+                         r"^No answer from heturun watch since \d\d:\d\d:\d\d; what you see is of before\.$")
 
     def check_against_ps(self, path):
         """The page shows the rows of heturun ps. heturun is stopped meanwhile, so that it writes no new state."""
@@ -198,16 +198,18 @@ class Looks(PageCase):
         """Returns the path of a run folder of a long job with texts that look like HTML."""
         path = pathlib.Path(self.folder, "made")
         path.mkdir()
-        status = {"step": count, "total": 2 * count, "loss": 1.25, "samples_per_s": 12.5, "eta_s": 65.0, "status": int(failed),
-                  "workers": [{"worker": i, "host": "<i>w0</i>", "pid": 7 + i, "state": "exited with status 1" if failed and i
-                               else "ended", "compute_s": 0.1 * (i + 1), "usual_s": 0.1, "step": count, "row": i, "at": ""}
-                              for i in range(2)], "ended": "2026-11-30T20:47:56+00:00"}
+        ends = ["ended", "exited with status 1" if failed else "ended"]
+        status = {"step": count, "total": 2 * count, "loss": 1.25, "samples_per_s": 12.5, "eta_s": 65.0,
+                  "status": int(failed), "ended": "2026-11-30T20:47:56+00:00",
+                  "workers": [{"worker": i, "host": "<i>w0</i>", "pid": 7 + i, "state": ends[i], "compute_s": 0.1 * (i + 1),
+                               "usual_s": 0.1, "step": count, "row": i, "at": ""} for i in range(2)]}
         path.joinpath("status.json").write_text(json.dumps(status))
         path.joinpath("job.json").write_text(json.dumps({
-            "job": "0123456789ab", "command": ["python3", "<script>alert(1)</script>"], "host": os.uname().nodename, "pid": 0,
-            "began": "2026-11-30T20:00:00+00:00", "directory": "/"}))
+            "job": "0123456789ab", "command": ["python3", "<script>alert(1)</script>"], "host": os.uname().nodename,
+            "pid": 0, "began": "2026-11-30T20:00:00+00:00", "directory": "/"}))
         stamp = "2026-11-30 20:47:55.464 "
-        path.joinpath("worker-1.log").write_text(f"{stamp}<img src=x onerror=alert(1)>\n{stamp}! Traceback\n{stamp}! wrong\n")
+        path.joinpath("worker-1.log").write_text(
+            f"{stamp}<img src=x onerror=alert(1)>\n{stamp}! Traceback\n{stamp}! wrong\n")
         path.joinpath("heturun.log").write_text(f"{stamp}worker 1 exited with status 1\n")
         path.joinpath("progress.jsonl").write_text("".join(
             json.dumps({"step": i, "loss": 3.0 / i ** 0.2}) + "\n" for i in range(1, count + 1)))

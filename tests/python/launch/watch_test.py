@@ -228,8 +228,8 @@ class Server(ServedCase):
     def test_answers_no_other_name_of_this_host(self):
         """A page of another site that lets its own name point to 127.0.0.1 gets nothing, even with the token."""
         path = f"/{self.server.token}/state"
-        for host in ("example.org", f"example.org:{self.server.server_port}", "127.0.0.1.example.org", "localhost.", "", "0.0.0.0",
-                     "127.0.0.1:x", "127.0.0.1@example.org"):
+        for host in ("example.org", f"example.org:{self.server.server_port}", "127.0.0.1.example.org", "localhost.", "",
+                     "0.0.0.0", "127.0.0.1:x", "127.0.0.1@example.org"):
             with self.subTest(host=host):
                 self.assertEqual(self.ask(path, host)[0], 403)
         for host in ("localhost:9", "127.0.0.1", "LocalHost", "[::1]:80"):  # as ssh -L makes them
@@ -334,7 +334,8 @@ class Watched(ServedCase):
         self.serve(os.path.join(self.folder, "failed"))
         state = self.get("state")
         self.assertEqual((state["state"], state["kind"]), ("ended: status 1", "bad"))
-        self.assertRegex(state["messages"][-1][1], r"^worker 1 \(\S+, pid \d+\) exited with status 1; ending the other 1 worker$")
+        self.assertRegex(state["messages"][-1][1],
+                         r"^worker 1 \(\S+, pid \d+\) exited with status 1; ending the other 1 worker$")
         (worker, end, lines), = state["words"]
         self.assertEqual((worker, end), (1, "exited with status 1"))
         self.assertEqual(lines[0], "Traceback (most recent call last):")
@@ -378,7 +379,7 @@ class Command(JobCase):
     def test_the_browser_gets_a_file_that_others_cannot_read(self):
         """All users can read the arguments of a browser."""
         script = pathlib.Path(self.folder, "browser")
-        script.write_text(f'#!/bin/sh\necho "$@" > {self.folder}/given.tmp && mv {self.folder}/given.tmp {self.folder}/given\n')
+        script.write_text(f'#!/bin/sh\ncd {self.folder}; echo "$@" > given.tmp && mv given.tmp given\n')
         script.chmod(0o755)
         self.heturun("-w", "1", "--run-dir", "mine", "true")
         process, _, address = self.start_watch("mine", DISPLAY=":9", BROWSER=f"{script} %s")
@@ -396,7 +397,8 @@ class Command(JobCase):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
             self.heturun("-w", "1", "--run-dir", "mine", "true")
-            cases = ((("zz",), 2, r"heturun watch: no job 'zz' on this host or in runs: give a name that heturun ps -a lists"),
+            cases = ((("zz",), 2, "heturun watch: no job 'zz' on this host or in runs: give a name that heturun ps -a "
+                                  "lists"),
                      (("mine", "--port", port), 2, rf"heturun watch: --port {port}: cannot listen at port {port} of "
                                                    r"127\.0\.0\.1: Address already in use; choose another one, or leave "
                                                    r"--port out"),
@@ -409,8 +411,8 @@ class Command(JobCase):
 
     def test_without_a_name_there_must_be_one_job(self):
         with unittest.mock.patch.object(jobs, "living", lambda: []):
-            with self.assertRaisesRegex(jobs.JobError, "^no job runs on this host: give a run folder, or a name that heturun "
-                                                       "ps -a lists$"):
+            with self.assertRaisesRegex(jobs.JobError, "^no job runs on this host: give a run folder, or a name that "
+                                                       "heturun ps -a lists$"):
                 jobs.only()
         paths = []
         for number in (1, 2):
@@ -418,8 +420,8 @@ class Command(JobCase):
             os.mkdir(paths[-1])
             pathlib.Path(paths[-1], "job.json").write_text(json.dumps({"job": f"{number}" * 12}))
         with unittest.mock.patch.object(jobs, "living", lambda: paths):
-            with self.assertRaisesRegex(jobs.JobError, "^jobs 111111, 222222 run on this host: name one, as in heturun watch "
-                                                       "111111$"):
+            with self.assertRaisesRegex(jobs.JobError, "^jobs 111111, 222222 run on this host: name one, as in heturun "
+                                                       "watch 111111$"):
                 jobs.only()
 
 
