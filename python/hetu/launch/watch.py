@@ -10,6 +10,7 @@ that name as the Host, so only local names are answered. Any port is allowed the
     /TOKEN/log?of=NAME    the end of a log; with from=N, its lines from byte N
     /TOKEN/timeline.svg   the last steps, if the job has written a trace
 """
+import contextlib
 import hmac
 import http.server
 import json
@@ -18,6 +19,7 @@ import pathlib
 import re
 import secrets
 import signal
+import socket
 import socketserver
 import sys
 import tempfile
@@ -25,7 +27,7 @@ import threading
 import urllib.parse
 import webbrowser
 
-from hetu.launch.jobs import JobError
+from hetu.launch.found import JobError
 from hetu.launch.watched import MOST_GROUPS, Watched
 
 PAGE = pathlib.Path(__file__).resolve().parent / "page"
@@ -53,6 +55,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         self.watched = watched
         self.token = secrets.token_urlsafe(24)
         self._places = threading.BoundedSemaphore(MOST)
+        self._open = set()  # sockets of connections
         super().__init__((HOST, port), Handler)
 
     def server_bind(self):  # without HTTPServer's search for the name of this host, which may take seconds
@@ -73,10 +76,19 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
             raise
 
     def process_request_thread(self, request, client_address):
+        self._open.add(request)
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self._open.discard(request)
             self._places.release()
+
+    def server_close(self):
+        """Ends all connections, too: a browser keeps one for its next requests."""
+        super().server_close()
+        for one in list(self._open):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request, client_address):
         """Prints one line for an error of this program, and nothing if the browser has left."""

@@ -1,5 +1,5 @@
-"""What the page of `heturun watch` shows of one job. All of it comes from the job's run folder, so it is the same for jobs
-that run, that have ended and that were killed, and reading it doesn't touch the job.
+"""Collects what `heturun watch` shows of one job. All of it comes from the job's run folder, so it is the same for jobs that
+run, that have ended and that were killed, and reading it doesn't touch the job.
 
 The texts of numbers are those of `heturun ps`."""
 import os
@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from hetu.launch import jobs
+from hetu.launch.found import STALE_S, TIMED, Found, began_of, checkpoint_of
 from hetu.launch.history import HISTORY, Course
 from hetu.progress import duration
 
@@ -56,7 +56,7 @@ class Log:
 
 def line_of(line):
     """Returns [time of day, true if the line is of standard error, text] of a line of a log."""
-    found = jobs.TIMED.match(line)
+    found = TIMED.match(line)
     begin = line[:found.end()].decode()[TIME] if found else ""
     text = line[found.end() if found else 0:].decode(errors="replace")
     is_error = text.startswith("! ")
@@ -76,7 +76,7 @@ class Watched:
 
     def state(self):
         """Returns the state of the job, for JSON."""
-        found = jobs.Found(self.path)
+        found = Found(self.path)
         name, state, step, loss, rate, eta, count, memory, _, _ = found.cells()
         status = found.status
         with self._lock:
@@ -91,7 +91,7 @@ class Watched:
             "began": _time(found.job.get("began")), "ended": _time(status.get("ended")) if code is not None else "",
             "version": found.job.get("version", ""), "silent": silence(found),
             "step": step, "loss": loss, "rate": rate, "eta": eta, "memory": memory, "count": count,
-            "done": [status.get("step") or 0, status.get("total") or 0], "checkpoint": jobs.checkpoint_of(found),
+            "done": [status.get("step") or 0, status.get("total") or 0], "checkpoint": checkpoint_of(found),
             "measured": any(w.get("compute_s") is not None for w in status.get("workers", [])),
             "workers": workers_of(found), "logs": logs_of(self.path), "points": points,
             "messages": self._messages(found), "words": self._last_words(found) if code else [],
@@ -109,7 +109,7 @@ class Watched:
         """Returns the new lines of a log, for JSON, or None if the job has no such log."""
         if not LOG.fullmatch(name):
             return None
-        alive = jobs.Found(self.path).alive
+        alive = Found(self.path).alive
         lines, end, is_cut = Log(os.path.join(self.path, name)).tail(start, not alive)
         return {"lines": lines, "next": end, "cut": is_cut}
 
@@ -121,7 +121,7 @@ class Watched:
         try:
             with open(path, "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
-                lines = [line for line in file.read().split(b"\n") if jobs.TIMED.match(line)]
+                lines = [line for line in file.read().split(b"\n") if TIMED.match(line)]
         except FileNotFoundError:
             return []
         lines = [line_of(line) for line in lines if line[:19].decode() >= f"{day} {began}"]
@@ -147,12 +147,12 @@ class Watched:
         """Returns where the job's trace is, and whether it is there."""
         path = found.status.get("trace") or trace_of(found.job)
         stamp = _stamp(path) if path else None
-        return {"path": path, "ready": bool(stamp) and stamp[0] / 1e9 >= jobs.began_of(found),
+        return {"path": path, "ready": bool(stamp) and stamp[0] / 1e9 >= began_of(found),
                 "version": f"{stamp[0]}-{stamp[1]}" if stamp else ""}
 
     def draw(self):
         """Returns (figure of the last steps in SVG, ""), or (None, the reason)."""
-        found = jobs.Found(self.path)
+        found = Found(self.path)
         trace = self._trace(found)
         if not trace["ready"]:
             return None, "the job has written no trace"
@@ -176,7 +176,7 @@ def kind_of(found):
 def silence(found):
     """Returns words if heturun runs and hasn't written the state for a while, or ""."""
     age = time.time() - found.status.get("written", time.time())
-    return f"heturun has written no state for {duration(age)}" if found.alive and age > jobs.STALE_S else ""
+    return f"heturun has written no state for {duration(age)}" if found.alive and age > STALE_S else ""
 
 
 def workers_of(found):

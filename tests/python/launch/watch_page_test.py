@@ -43,7 +43,8 @@ READ = """(() => {
   const of = id => document.getElementById(id).textContent;
   return {title: document.title, job: of("job"), state: of("state"), kind: document.getElementById("state").className,
     command: of("command"), step: of("step"), loss: of("loss"), rate: of("rate"), checkpoint: of("checkpoint"),
-    label: document.getElementById("curve").getAttribute("aria-label"), at: of("curve-at"), log: of("lines"),
+    label: document.getElementById("curve").getAttribute("aria-label"), at: of("curve-at"),
+    log: [...document.querySelectorAll("#lines div")].map(line => line.textContent).join("\\n"),
     connection: of("connection"), note: of("timeline-note"), failure: of("failure"),
     isFailure: !document.getElementById("failure").hidden,
     messages: [...document.querySelectorAll("#messages li")].map(line => line.textContent),
