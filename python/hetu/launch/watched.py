@@ -203,7 +203,7 @@ def logs_of(path):
 def trace_of(job):
     """Returns the path of the trace that the command of a job names, or ""."""
     words = [str(word) for word in job.get("command", [])]
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in zip(words, [*words[1:], ""], strict=False):
         if (name := after if word == "--trace" else word.removeprefix("--trace=") if word.startswith("--trace=") else ""):
             return os.path.join(str(job.get("directory", "")), name)
     return ""
