@@ -221,8 +221,9 @@ class Watched(ServedCase):
 class Command(JobCase):
     def start_watch(self, *args, **more):
         """Starts heturun watch. Returns (process, its first line, the address in it)."""
-        process = subprocess.Popen([*HETURUN, "watch", *args], env={**self.env, **more}, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True, cwd=self.folder)
+        process = subprocess.Popen(  # a shell starts background jobs so that they ignore SIGINT
+            [*HETURUN, "watch", *args], env={**self.env, **more}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=self.folder, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         self.addCleanup(lambda: (process.kill(), process.wait(), process.stdout.close(), process.stderr.close()))
         line = process.stdout.readline()
         found = re.search(r"http://127\.0\.0\.1:\d+/\S+/$", line.rstrip())
