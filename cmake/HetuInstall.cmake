@@ -68,7 +68,8 @@ endfunction()
 function(hetu_install_module target)
   hetu_site_folder()
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/hetu DESTINATION ${site} COMPONENT python
-          FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN __pycache__ EXCLUDE)
+          FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "*.html" PATTERN "*.css" PATTERN "*.js"
+          PATTERN __pycache__ EXCLUDE)
   hetu_links_onednn(${target} ${site}/hetu python)
   install(TARGETS ${target} ${ARGN} LIBRARY DESTINATION ${site}/hetu COMPONENT python)
   install(DIRECTORY ${CMAKE_BINARY_DIR}/python/hetu-stubs DESTINATION ${site} COMPONENT python)

@@ -13,6 +13,8 @@ Records are JSON objects, one per line:
     {"mpi": "starts"}                every worker, before Open MPI starts (net/transport/mpi.cpp)
     {"mpi": "runs"}                  every worker, once Open MPI runs
     {"beat": {…}}                    with heturun --hang-limit, every worker, once a second (hetu/process/watch.py)
+    {"saved": {"step", "folder"}}    one worker, after a checkpoint is complete
+    {"trace": path}                  one worker, after a trace is written
     {"elastic": {…}}                 notes of a worker in a round of heturun --elastic (hetu/process/rounds.py)
     {"last_words": true}             before the line on standard error with which the worker ends
 """
@@ -202,6 +204,16 @@ def tell(record):
     """Sends a record to heturun. Returns true if the process runs under heturun and the record was sent."""
     fd = _inherited()
     return fd is not None and _write(fd, record)
+
+
+def tell_saved(step, folder):
+    """Tells heturun that the checkpoint of this step in the folder is complete. One worker of a job calls it."""
+    tell({"saved": {"step": step, "folder": os.path.abspath(folder)}})
+
+
+def tell_trace(path):
+    """Tells heturun that a trace is written. One worker of a job calls it."""
+    tell({"trace": os.path.abspath(path)})
 
 
 def _write(fd, record):

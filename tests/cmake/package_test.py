@@ -102,6 +102,9 @@ class Prefix(Installed):
             self.python_works(sys.executable, env={"PYTHONPATH": str(site)})
             for typed in ("hetu/py.typed", "hetu-stubs/py.typed", "hetu-stubs/ops.pyi", "hetu-stubs/job/executor.pyi"):
                 self.assertTrue((site / typed).is_file(), typed)
+            page = ROOT / "python" / "hetu" / "launch" / "page"  # of heturun watch
+            self.assertEqual({file.name for file in (site / "hetu" / "launch" / "page").iterdir()},
+                             {file.name for file in page.iterdir()})
         self.finds_what_it_opens(prefix)
 
     def finds_what_it_opens(self, prefix: pathlib.Path) -> None:

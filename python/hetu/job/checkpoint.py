@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hetu import _hetu
+from hetu import _hetu, progress
 from hetu.job.hooks import Hooks
 from hetu.job.worker import Worker
 from hetu.process import faults
@@ -184,3 +184,5 @@ class Checkpoints:
             return _as_text(self._without(run, job.losses) if job.losses else run)
 
         job.save(self.folder, run_json, self.keep)
+        if self.worker.is_chief:
+            progress.tell_saved(int(self.worker.step), self.folder)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hetu import _hetu, options
+from hetu import _hetu, options, progress
 from hetu.job.checkpoint import Checkpoints
 from hetu.job.hooks import Hooks
 from hetu.job.row_comparison import RowComparison
@@ -85,6 +85,8 @@ class TrainingRun:
         self._report(saves.folder)
         if trace:
             worker.job.write_trace(trace)
+            if worker.is_chief:
+                progress.tell_trace(trace)
 
     def _update(self) -> int:
         """Returns the number of the next update, from 1. Steps that float16 skipped made no update."""

@@ -213,7 +213,7 @@ def main(argv=None):
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # SIGINT is handled below; SIGUSR1 by the loop
         argv = sys.argv[1:] if argv is None else argv
-        if argv and argv[0] in ("ps", "logs", "stop"):
+        if argv and argv[0] in ("ps", "logs", "stop", "watch"):
             from hetu.launch import jobs
 
             return jobs.main(argv)

@@ -7,9 +7,9 @@ import pwd
 import re
 
 from hetu import files
-from hetu.launch import jobs, network, remote, run_folder
+from hetu.launch import network, remote, run_folder
 from hetu.launch.elastic import HOST, MachinesError, read_machines
-from hetu.launch.jobs import Found, JobError
+from hetu.launch.found import Found, JobError, find, living
 
 
 def add(given):
@@ -49,8 +49,8 @@ def remove(given):
 def chosen(text):
     """Returns the Found job of --job, or the only elastic job of this user on this host. Raises JobError."""
     if text is not None:
-        return jobs.find(text)
-    found = [job for job in map(Found, jobs.living()) if job.job.get("elastic")]
+        return find(text)
+    found = [job for job in map(Found, living()) if job.job.get("elastic")]
     if not found:
         raise JobError("no elastic job of yours runs on this host; heturun ps lists your jobs, and --job names one")
     if len(found) > 1:

@@ -8,6 +8,7 @@ from hetu.launch import metrics, slurm
 HELP = """\
 heturun [flags] command...
 heturun ps | logs JOB | stop JOB        list jobs, show the output of a job, stop a job; see heturun ps --help
+heturun watch [JOB]                     follow a job on a page in the browser
 heturun add HOST [WORKERS] | remove HOST
                                         change the machines of an elastic job while it runs
 

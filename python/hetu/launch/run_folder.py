@@ -1,9 +1,10 @@
-"""The run folder of a job: what it is, how far it is, and what it printed. heturun ps, logs and stop read it (jobs.py).
+"""The run folder of a job: what it is, how far it is, and what it printed. heturun ps, logs, watch and stop read it.
 
-    job.json      the command, the time it began, its hosts and settings; the process id of heturun
-    status.json   step, loss, rate and the state of each worker, at most once a second; at the end the exit status
-    worker-N.log  what worker N printed. Each line begins with its time; lines of standard error continue with "! "
-    heturun.log   heturun's own lines and the progress
+    job.json        the command, the time it began, its hosts and settings; the process id of heturun
+    status.json     step, loss, rate, last checkpoint and the state of each worker, once a second; at the end the exit status
+    progress.jsonl  the losses and rates so far, thinned out (history.py)
+    worker-N.log    what worker N printed. Each line begins with its time; lines of standard error continue with "! "
+    heturun.log     heturun's own lines and the progress
 
 The default is a new folder runs/<date>-<time>-<name of the script> below the current one. HETU_RUNS names another folder in
 place of runs; HETU_RUNS=none keeps no run folder. A link in a folder of this user in /tmp lists the job on this host.
@@ -22,6 +23,7 @@ import time
 from hetu import files
 from hetu.launch import output
 from hetu.launch.environment import EXPORTED, FOREIGN
+from hetu.launch.history import HISTORY, Points
 
 RUNS = "HETU_RUNS"  # the folder for run folders, or "none"
 JOINED = "HETU_RUN_FOLDER"  # set by heturun --elastic for its rounds
@@ -29,6 +31,8 @@ JOB, STATUS = "job.json", "status.json"
 SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|KEY")  # parts of the names of variables that job.json leaves out
 MOST = 64 << 20  # bytes of such a file that are read
 STATUS_EVERY_S = 1.0
+OF_PROGRESS = ("step", "total", "loss", "samples_per_s")
+OF_JOB = ("checkpoint", "trace")
 PROGRESS_EVERY_S = 10.0
 
 
@@ -73,7 +77,9 @@ def open_for(options, say):
     """Returns the RunFolder of a new job: that of --run-dir, the default one, or one that nothing is written to. A round of
     an elastic job writes into the folder of that job, whose job.json belongs to heturun --elastic."""
     if joined := os.environ.get(JOINED):
-        return RunFolder(joined, say)
+        folder = RunFolder(joined, say)
+        folder.carry(*OF_JOB)
+        return folder
     path = options.run_dir or default_path(options.command, os.environ)
     if path is None:
         return RunFolder(None, say)
@@ -139,10 +145,11 @@ class RunFolder:
         self._files = {}
         self._good = path is not None
         self._link = ""
-        self._begun = self._ended = False
+        self._begun = self._ended = self._is_elastic = False
         self._status_at = self._progress_at = -1e9
         self._shown = ""
         self._record = {}
+        self._points = Points()
         self._clock = time.monotonic
 
     def begin(self, job, command, nodes, elastic=False, **more):
@@ -151,7 +158,7 @@ class RunFolder:
             return
         from hetu import _hetu
 
-        self._begun = True
+        self._begun, self._is_elastic = True, elastic
         described = {"job": job, "command": command, "directory": os.getcwd(), "host": socket.gethostname(),
                      "pid": os.getpid(), "pid_start": start_of(os.getpid()),
                      "began": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -168,7 +175,8 @@ class RunFolder:
                 self._link = ""
         if self._good:
             near = os.path.relpath(self.path)
-            self._say(f"job {job[:6]}: logs in {self.path if near.startswith('..') else near}; heturun ps, logs and stop")
+            self._say(f"job {job[:6]}: logs in {self.path if near.startswith('..') else near}; heturun ps, logs, "
+                      "watch and stop")
 
     def output(self, worker, is_out, text):
         """Appends text of a worker: whole lines, or a part of one."""
@@ -181,8 +189,19 @@ class RunFolder:
 
     def progress(self, record, eta_s, text):
         """Notes a record of progress for the next call of status()."""
-        self._record = {name: record.get(name) for name in ("step", "total", "loss", "samples_per_s")} | {"eta_s": eta_s}
+        self._record |= {name: record.get(name) for name in (*OF_PROGRESS, "tokens_per_s")} | {"eta_s": eta_s}
         self._shown = text
+        self._points.take(record, self._clock(), time.time())
+
+    def carry(self, *names):
+        """Takes these entries of the state from an earlier round of the job."""
+        earlier = read(os.path.join(self.path, STATUS)) or {}
+        self._record |= {name: earlier[name] for name in names if name in earlier}
+
+    def note(self, name, value):
+        """Notes an entry of the state for the next call of status(): the last checkpoint {"step", "folder", "time"}, or the
+        path of the trace."""
+        self._record[name] = value
 
     def status(self, workers, pace, more=None):
         """Writes the state of the job, at most once a second, and from time to time the progress to the log. The state is
@@ -194,10 +213,13 @@ class RunFolder:
             return
         self._status_at = now
         states = [{"worker": w.number, "host": w.host, "pid": w.pid, "state": state_of(w, pace), "compute_s": pace.mean(w),
-                   "step": w.beat.get("step"), "at": w.beat.get("at", "")} for w in workers]
+                   "usual_s": pace.usual(w), "step": w.beat.get("step"), "row": w.beat.get("row"),
+                   "phase": w.beat.get("phase", ""), "at": w.beat.get("at", "")} for w in workers]
         training = next((w.training for w in workers if w.training), "")
         self._try(lambda: self._replace(STATUS, {**self._record, "training": training, "written": time.time(),
                                                  "workers": states, **(more or {})}))
+        if lines := self._points.lines(is_end=more is not None):
+            self._append(HISTORY, lines)
         if logs:
             self._progress_at = now
             self._log_progress()
@@ -208,8 +230,10 @@ class RunFolder:
             self._shown = ""
 
     def end(self, workers, pace, code):
-        """Writes the end of the job, or of a round."""
+        """Writes the end of the job, or of a round. `pace` is None if it isn't known."""
         self._ended = True
+        if self._is_elastic and self._good:
+            self.carry(*OF_PROGRESS, *OF_JOB)
         self._log_progress()
         now = datetime.datetime.now().astimezone()
         self.status(workers, pace, {"ended": now.isoformat(timespec="seconds"), "status": code})

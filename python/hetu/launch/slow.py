@@ -30,6 +30,7 @@ class Pace:
         self.first = None  # the step of the first report
         self.reports = collections.deque()  # (time, steps done, seconds of compute) of the current mean
         self.mean = None  # seconds of compute per step, over the last steps
+        self.usual = None  # seconds that a step should take, when the mean was judged
         self.means = collections.deque(maxlen=MOST_EARLIER)  # earlier means, none of which overlap
         self.is_slow = False
         self._counted = 0  # the step at which the last one of `means` ends
@@ -79,6 +80,7 @@ class Slow:
         if not pace.take(beat, now) or not pace.mean:
             return ""
         usual, of_whom = self._usual(worker, pace)
+        pace.usual = usual
         if not pace.is_slow:  # the past of a slow worker isn't what it should take
             pace.keep()
         if not usual:
@@ -110,6 +112,10 @@ class Slow:
     def mean(self, worker):
         """Returns the worker's seconds of compute per step, or None."""
         return self.paces[worker].mean if worker in self.paces else None
+
+    def usual(self, worker):
+        """Returns the seconds per step with which the worker's mean was compared, or None."""
+        return self.paces[worker].usual if worker in self.paces else None
 
 
 def seconds(value):

@@ -270,6 +270,8 @@ class Job:
             report = json.loads(payload)
             worker.code, worker.error, worker.started = int(report["code"]), report["error"], True
             worker.words = report["words"].encode()
+            if worker.words:
+                self._log(worker, False, worker.words)
             if worker.code != 0:
                 worker.part.note_failure()
                 self._services.tell(worker)
@@ -295,6 +297,10 @@ class Job:
             return
         if "elastic" in record:
             self._note(record["elastic"])
+        if "saved" in record:
+            self._run.note("checkpoint", {**record["saved"], "time": time.time()})
+        if "trace" in record:
+            self._run.note("trace", record["trace"])
         worker.training = record.get("training", worker.training)
         worker.mpi = record.get("mpi", worker.mpi)
         if worker.part.lost_at is not None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hetu import _hetu
+from hetu import _hetu, progress
 from hetu import schedule as plans
 from hetu.process import faults, leave, rounds, stop, watch
 from hetu.torch import agreement, loading, losses, saving
@@ -533,6 +533,7 @@ class Pipeline(ModuleLike):
         self.trace_is_written = True
         if self.transport.worker == 0:
             add_notes(path, self.recorded_samples)
+            progress.tell_trace(path)
             if costs is not None:
                 add_forecast(self, path, costs, machines)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from hetu import _hetu
+from hetu import _hetu, progress
 from hetu.torch import checkpoint, optimizer_states
 from hetu.torch.plain_values import Encoder, dumps
 from hetu.torch.state import PipelineState
@@ -155,6 +155,8 @@ def save(pipe: PipelineState, folder: str | os.PathLike[str], given: optimizer_s
     if pipe.transport.worker == 0:
         files.append((checkpoint.INDEX, index, []))
     _hetu.save_tensors(place, checkpoint.INDEX, pipe.steps, dumps(run), files, pipe.transport)
+    if pipe.transport.worker == 0:
+        progress.tell_saved(pipe.steps, place)
 
 
 def check_folder(names: list[str]) -> None:

@@ -58,7 +58,7 @@ class JobCase(unittest.TestCase):
         self.addCleanup(lambda: (process.kill(), process.wait(), process.stderr.close()))
         named = None
         for line in process.stderr:
-            if named := re.fullmatch(r"heturun: job ([0-9a-f]{6}): logs in (\S+); heturun ps, logs and stop\n", line):
+            if named := re.fullmatch(r"heturun: job ([0-9a-f]{6}): logs in (\S+); heturun ps, logs, watch and stop\n", line):
                 break
         self.assertTrue(named, "the job doesn't say where its run folder is")
         path = os.path.join(self.folder, named[2])

@@ -68,12 +68,22 @@ class Browser:
                 return dict(answer["result"])
             self.events.append(answer)
 
-    def open(self, path: Path, fragment: str = "", ready: str = "Boolean(window.hetu)") -> None:
-        """Opens a page, and waits until it is complete and the expression `ready` is true."""
+    def open(self, page: Path | str, fragment: str = "", ready: str = "Boolean(window.hetu)") -> None:
+        """Opens a file or an address, and waits until the page is complete and the expression `ready` is true."""
+        address = page.as_uri() if isinstance(page, Path) else page
         self.call("Page.navigate", url="about:blank")  # else a new fragment alone would not load the page again
         self.events.clear()
-        self.call("Page.navigate", url=path.as_uri() + fragment)
-        self.wait(f"document.readyState === 'complete' && location.protocol === 'file:' && {ready}")
+        self.call("Page.navigate", url=address + fragment)
+        protocol = address.partition(":")[0]
+        self.wait(f"document.readyState === 'complete' && location.protocol === '{protocol}:' && {ready}")
+
+    def resize(self, width: int, height: int) -> None:
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500)
+
+    def set_dark(self, is_dark: bool) -> None:
+        """Makes pages see that the user prefers dark or light colours."""
+        scheme = "dark" if is_dark else "light"
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def wait(self, expression: str) -> None:
         """Waits until the expression is true."""
