@@ -18,7 +18,7 @@ from types import ModuleType
 
 import hetu as ht
 from hetu import training
-from hetu.compat import chimera_flags, tracking
+from hetu.compat import chimera_flags, timelines, tracking
 from hetu.job.flags import check_log
 from hetu.place import of_flags
 
@@ -60,6 +60,8 @@ def options() -> training.Parser:
     add("--ngd_max_grad_norm", type=float, help="of --record_ngd: must equal --adam_max_grad_norm")
     add("--ngd_schedule_path", metavar="FILE", help="not offered: the error names the replacement")
     add("--profile", action="store_true", help="run 8 steps on 10,000 sentences, and draw them as bert_prof/NAME.pdf")
+    add("--timelines", action="store_true",
+        help="of --profile: also write bert_prof/NAME_node<stage>_timeline.pickle, which hetu fill reads")
     add("--observe_norm", action="store_true", help="print the norm of the gradients in each line")
     chimera_flags.add_common(add)
     add("--log", metavar="FILE", help="write a record per step: JSON lines, or CSV if the name ends in .csv")
@@ -75,6 +77,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     chimera_flags.say_unused(args)
     check_log(args.log)
     check_kfac(args)
+    if args.timelines and not args.profile:
+        raise ValueError("--timelines belongs to --profile, which is not given; add it, or remove --timelines")
     if args.profile:
         args.num_optimization_steps, args.corpus_lines = chimera_flags.PROFILED_STEPS, chimera_flags.PROFILED_LINES
     if args.num_optimization_steps is None and args.num_epochs is None:
@@ -190,6 +194,9 @@ def train(train_bert: ModuleType, args: argparse.Namespace, plan: Plan) -> None:
         return
     if trace:
         chimera_flags.draw(trace, whole=args.fill in ("best", "wrap"))
+    if trace and args.timelines:
+        paths = timelines.write(trace)
+        print(f"{paths[0]}: timelines of {len(paths)} nodes, for hetu fill", flush=True)
     print("Finished.", flush=True)
 
 

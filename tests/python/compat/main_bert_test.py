@@ -88,8 +88,11 @@ class MainBert(ScriptCase):
     def test_kfac_runs_after_the_step_and_in_the_bubbles(self):
         found = []
         for where in (["--damping", 0.02], ["--damping", 0.02, "--fill", "best"]):
-            said = self.train(2, "--num_stages", 2, "--profile", "--log_interval", 1, "--record_ngd", *where)
+            said = self.train(2, "--num_stages", 2, "--profile", "--timelines", "--log_interval", 1, "--record_ngd", *where)
             found.append([float(loss) for _, _, loss in self.losses(said)])
+        filled = subprocess.run(["hetu", "fill", *(self.folder / "bert_prof").glob("*_kfac_node*_timeline.pickle")],
+                                capture_output=True, text=True)
+        self.assertRegex(filled.stdout, r"^node0:\d+ pipeline iterations .*\nnode1:\d+ pipeline iterations .*\n$")
         for suffix in ("kfac", "pipefisher"):
             name = f"tiny_1f1b_2stages_2gpus_microbs2_acc1_{suffix}.pdf"
             self.assertTrue((self.folder / "bert_prof" / name).read_bytes().startswith(b"%PDF"), name)
@@ -98,6 +101,7 @@ class MainBert(ScriptCase):
         self.assertEqual(found[0][0], found[1][0])
         self.assertEqual(found[0][0], plain[0])
         self.assertNotEqual(found[0], plain)
+        self.refused(2, "--timelines belongs to --profile", "--num_stages", 2, "--num_optimization_steps", 1, "--timelines")
 
     def test_goes_on_from_its_checkpoint(self):
         more = ["--num_stages", 2, "--checkpoint_dir", self.folder / "saved", "--save_checkpoint_steps", 2, "--observe_norm"]
