@@ -47,6 +47,8 @@ def options() -> training.Parser:
     add("--num_stages", type=int, default=4, help=default)
     add("--num_pipelines", type=int, default=2, help=f"chimera: number of directions, two per pair {default}")
     add("--chunks", type=int, default=2, help=f"interleave: stages per worker {default}")
+    add("--partition", metavar="HOW", help="cut into stages: published, with the layers per stage of the original, or as for "
+                                           "train_bert.py (default: by operations)")
     add("--recompute", action="store_true", help="store only the inputs of stages, and recompute activations")
     add("--checkpoint_dir", help="save here, and continue from a checkpoint that is there")
     add("--save_checkpoint_steps", type=int, default=200, help=f"steps between checkpoints {default}")
@@ -144,13 +146,36 @@ def optimizer_words(args: argparse.Namespace) -> list[object]:
             args.fill or "after"]
 
 
+def published_cut(layers: int, stages: int) -> list[int]:
+    """Returns the blocks per stage of Chimera's cut. It deals layers to stages D-2, D-3, ..., 0, D-1, and over again, so that
+    the last stage has the fewest, and the middle stages have the most. The first stage also has the block of embeddings, and
+    the last one that of the heads."""
+    blocks = [0] * stages
+    for layer in range(layers):
+        blocks[(stages - 2 - layer) % stages] += 1
+    blocks[0] += 1
+    blocks[-1] += 1
+    return blocks
+
+
+def cut_words(args: argparse.Namespace) -> list[str]:
+    """Returns --partition as a flag of train_bert.py. Throws ValueError for fewer layers than stages."""
+    if args.partition != "published":
+        return ["--partition", args.partition] if args.partition else []
+    layers = ht.models.Bert.from_config(args.bert_config_path).config.num_hidden_layers
+    if layers < args.num_stages:
+        raise ValueError(f"--partition published: {args.bert_config_path} has {layers} layers, fewer than --num_stages "
+                         f"{args.num_stages}; leave --partition out, or use fewer stages")
+    return ["--partition", ",".join(map(str, published_cut(layers, args.num_stages)))]
+
+
 def trainer(train_bert: ModuleType, args: argparse.Namespace, plan: Plan) -> argparse.Namespace:
     """Returns the same settings as flags of train_bert.py."""
     words = [
         "--data", args.corpus_path, "--vocab", args.vocab_path, "--encoding", args.corpus_encoding, "--model",
         args.bert_config_path, "--sequence-length", args.max_seq_length, "--corpus-lines", args.corpus_lines or 0,
         *optimizer_words(args), "--learning-rate", args.adam_learning_rate, "--clip-norm", args.adam_max_grad_norm,
-        "--weight-decay", args.weight_decay, "--beta1", args.beta1, "--seed", args.seed, *plan.words,
+        "--weight-decay", args.weight_decay, "--beta1", args.beta1, "--seed", args.seed, *plan.words, *cut_words(args),
     ]
     told = train_bert.parse([str(word) for word in words] + ([] if args.do_lower_case else ["--cased"]))
     told.row_threads = min(args.num_workers, ht.data.decoding_threads())

@@ -15,7 +15,7 @@ CHECKS = {
     # rows and defaults: tests/python/compat/bert_prep_test.py
     "bert_prep": ["the constants of NVIDIA's BERT scripts: 256 + 256 shards, seed 12345, dupe factor 5, …"],
     "main_bert": ["`main_bert.py --pipeline_method chimera`", "`main_bert.py --profile`, `bert_prof/NAME.pdf`",
-                  "its flags, `--config FILE.yml`"],
+                  "its flags, `--config FILE.yml`", "its cut: last stage <= first <= middle stages"],
     "wandb": ["`main_bert.py --wandb`"],  # what is logged: tests/python/compat/chimera_flags_test.py
     # the labels: tests/python/compat/timelines_test.py
     "main_bert_kfac": ["`main_bert.py --record_ngd`, `--damping`",

@@ -212,7 +212,9 @@ class Checks(TrainCase):
     def test_main_bert(self):
         said = self.run_words("heturun", "-w", 4, sys.executable, ROOT / "python" / "main_bert.py", *self.text_words(),
                               "--bert_config_path", "tiny", "--pipeline_method", "chimera", "--max_seq_length", 16,
-                              "--micro_batch_size", 1, "--profile", "--log_interval", 4, cwd=self.folder)
+                              "--micro_batch_size", 1, "--profile", "--log_interval", 4, "--partition", "published",
+                              cwd=self.folder)
+        self.assertIn("blocks 2 + 1 + 1 + 2 as given", said.stdout)
         self.assertRegex(said.stdout, r"num_replica: 2\n(.*\n)+.*epoch1 step8 loss = (.*\n)+.*Finished\.")
         self.assertTrue((self.folder / "bert_prof" / "tiny_chimera_4stages_4gpus_microbs1_acc1.pdf").is_file())
 
