@@ -67,7 +67,8 @@ def with_stages(profile: str, stages: list[dict[str, Any]]) -> str:
 
 def conf_of(stages: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns PipeDream's configuration: ranks are numbered from stage to stage."""
-    ranks, first = {}, 0
+    ranks: dict[str, list[int]] = {}
+    first = 0
     for stage, entry in enumerate(stages):
         ranks[str(stage)] = list(range(first, first + entry["copies"]))
         first += entry["copies"]

@@ -93,7 +93,8 @@ def label_of(event: dict[str, Any], placement: Placement, modules: bool) -> str:
 
 def apart(intervals: list[Interval]) -> list[Interval]:
     """Returns intervals that overlap, each beginning where those before it have ended."""
-    out, busy_until = [], min(start for start, _ in intervals)
+    out: list[Interval] = []
+    busy_until = min(start for start, _ in intervals)
     for start, end in intervals:
         begin = max(start, busy_until)
         out.append((begin, max(begin, end)))
