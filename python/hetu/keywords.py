@@ -76,8 +76,8 @@ ADVICE: dict[tuple[str, str] | str, str] = {
     ("hetu.Executor", "use_adpsgd"): "give averaging=hetu.averaging.Averaging(method='adpsgd'), with pipeline='pipedream'",
     ("hetu.Executor", "dynamic_memory"): "leave it out: memory is planned before the first step",
     ("hetu.Executor", "bsp"): "give sync_method='ps' and staleness=N, with the same numbers",
-    ("hetu.Executor.run", "batch_num"): "give micro_batches=N to hetu.Executor, and steps=1 here: a step runs N micro-batches "
-                                        "and reports their sums",
+    ("hetu.Executor.run", "batch_num"): "give micro_batches=N to hetu.Executor, and steps=1 here: a step runs N "
+                                        "micro-batches and reports their sums",
     ("hetu.optim.SGD", "momentum"): "use hetu.optim.Momentum",
     ("hetu.optim.SGD", "nesterov"): "use hetu.optim.Momentum",
     ("hetu.optim.SGD", "dampening"): "dampening is not supported",

@@ -33,7 +33,7 @@ ELSEWHERE = {
         "data_utils.py", "compute.txt", "graph.txt", "GRAPH.txt", "vgg16.graph.txt",
         "docs/converging.md", "pretrain_bert.py",
     },
-    "of a data set": {"vocab.txt", "train.txt", "corpus.txt", "wikipedia.segmented.nltk.txt"},
+    "of a data set": {"vocab.txt", "bert_data/vocab.txt", "train.txt", "corpus.txt", "wikipedia.segmented.nltk.txt"},
 }
 
 

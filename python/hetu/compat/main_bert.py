@@ -47,8 +47,9 @@ def options() -> training.Parser:
     add("--num_stages", type=int, default=4, help=default)
     add("--num_pipelines", type=int, default=2, help=f"chimera: number of directions, two per pair {default}")
     add("--chunks", type=int, default=2, help=f"interleave: stages per worker {default}")
-    add("--partition", metavar="HOW", help="cut into stages: published, with the layers per stage of the original, or as for "
-                                           "train_bert.py (default: by operations)")
+    add("--partition", metavar="HOW",
+        help="cut into stages: published, with the layers per stage of the original, or as for train_bert.py (default: by "
+             "operations)")
     add("--recompute", action="store_true", help="store only the inputs of stages, and recompute activations")
     add("--checkpoint_dir", help="save here, and continue from a checkpoint that is there")
     add("--save_checkpoint_steps", type=int, default=200, help=f"steps between checkpoints {default}")
@@ -147,9 +148,9 @@ def optimizer_words(args: argparse.Namespace) -> list[object]:
 
 
 def published_cut(layers: int, stages: int) -> list[int]:
-    """Returns the blocks per stage of Chimera's cut. It deals layers to stages D-2, D-3, ..., 0, D-1, and over again, so that
-    the last stage has the fewest, and the middle stages have the most. The first stage also has the block of embeddings, and
-    the last one that of the heads."""
+    """Returns the blocks per stage of Chimera's cut. It deals layers to stages D-2, D-3, ..., 0, D-1, and over again, so
+    that the last stage has the fewest, and the middle stages have the most. The first stage also has the block of
+    embeddings, and the last one that of the heads."""
     blocks = [0] * stages
     for layer in range(layers):
         blocks[(stages - 2 - layer) % stages] += 1

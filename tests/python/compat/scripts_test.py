@@ -42,8 +42,9 @@ class Scripts(unittest.TestCase):
                       "|--max_seq_length|128|", "|--gradient_accumulation_steps|1|--profile|"):
             self.assertIn(words, said)
         said = self.run_script("scripts/train_kfac.sh", "--checkpoint_dir", "a b").stdout
-        for words in ("heturun|-w|32|", "bert_config_bert-base-uncased.json|", "|--batch_size|8192|", "|--learning_rate|6e-3|",
-                      "|--gradient_accumulation_steps|64|", "|--num_optimization_steps|7038|", "|--warmup_proportion|0.08525|",
+        for words in ("heturun|-w|32|", "bert_config_bert-base-uncased.json|", "|--batch_size|8192|",
+                      "|--learning_rate|6e-3|", "|--gradient_accumulation_steps|64|", "|--num_optimization_steps|7038|",
+                      "|--warmup_proportion|0.08525|",
                       "|--ngd_training|--ngd_with_lamb|--damping|1e-3|--inv_interval|10|", "|--checkpoint_dir|a b|"):
             self.assertIn(words, said)
         said = self.run_script("scripts/train.sh").stdout
@@ -65,15 +66,16 @@ class Scripts(unittest.TestCase):
         self.assertIn("|scripts/../main_bert.py|", self.run_script("spool/slurm_script").stdout)
 
     def test_files_of_a_step_before(self):
-        self.refused("bert_prof/bert-large_chimera_8stages_8gpus_microbs32_acc1.json: no such file; run scripts/prof_steps.sh "
-                     "with the same settings first", "scripts/plot_cuda_timeline.sh")
-        self.refused("_acc1_kfac_node0_timeline.pickle: no such file; run scripts/prof_kfac_steps.sh", "scripts/auto_schedule.sh")
+        self.refused("bert_prof/bert-large_chimera_8stages_8gpus_microbs32_acc1.json: no such file; run "
+                     "scripts/prof_steps.sh with the same settings first", "scripts/plot_cuda_timeline.sh")
+        self.refused("_acc1_kfac_node0_timeline.pickle: no such file; run scripts/prof_kfac_steps.sh",
+                     "scripts/auto_schedule.sh")
         (self.folder / "bert_prof").mkdir()
         name = "mine_gpipe_2stages_2gpus_microbs1_acc3_kfac"
         for node in (0, 1):
             (self.folder / "bert_prof" / f"{name}_node{node}_timeline.pickle").write_text("")
-        said = self.run_script("scripts/auto_schedule.sh", model="x/bert_config_mine-uncased.json", pipeline="gpipe", stages="2",
-                               ngpus="2", microbs="1", acc="3").stdout
+        said = self.run_script("scripts/auto_schedule.sh", model="x/bert_config_mine-uncased.json", pipeline="gpipe",
+                               stages="2", ngpus="2", microbs="1", acc="3").stdout
         self.assertEqual(said, f"hetu|fill|bert_prof/{name}_node0_timeline.pickle|bert_prof/{name}_node1_timeline.pickle|"
                                f"--save_path|bert_prof/{name}_schedule.pickle|\nbert_prof/{name}_schedule.pickle\n")
 

@@ -141,7 +141,7 @@ TRAPS = (
     (AttributeError, "Parameter has no 'grad'; use job.gradients() after a step",
      lambda s: ht.nn.Linear(2, 1).weight.grad),
     (AttributeError, "Linear has no 'xyzzy'; help(hetu.nn.Module) lists what it has", lambda s: ht.nn.Linear(2, 1).xyzzy),
-    (AttributeError, "hetu has no 'context'; use hetu.cut(value) where a stage ends, and devices=[[hetu.devices.rgpu('w0', 0)]",
+    (AttributeError, "hetu has no 'context'; use hetu.cut(value) where a stage ends, and devices=[[hetu.devices.rgpu(",
      lambda s: ht.context(ht.devices.gpu(0))),
     (AttributeError, "hetu has no 'rgpu'; use hetu.devices.rgpu", lambda s: ht.rgpu("w0", 0)),
     (AttributeError, "hetu has no 'xyzzy'; help(hetu) lists what it has", lambda s: ht.xyzzy),
