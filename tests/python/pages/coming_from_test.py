@@ -219,25 +219,10 @@ class Checks(TrainCase):
         self.assertTrue((self.folder / "bert_prof" / "tiny_chimera_4stages_4gpus_microbs1_acc1.pdf").is_file())
 
     def test_wandb(self):
-        """A stand-in for the package counts the steps."""
-        (self.folder / "wandb.py").write_text("def init(config):\n    return __import__('wandb')\n"
-                                              "def log(values, step):\n    print('logged', step, 'loss' in values)\n"
-                                              "def finish():\n    print('logged all')\n")
-        self.env["PYTHONPATH"] = f"{self.folder}:{self.env['PYTHONPATH']}"
-        said = self.run_words("heturun", "-w", 2, sys.executable, ROOT / "python" / "main_bert.py", *self.text_words(),
-                              "--bert_config_path", "tiny", "--num_stages", 2, "--max_seq_length", 16,
-                              "--micro_batch_size", 1, "--num_optimization_steps", 2, "--wandb").stdout
-        self.assertEqual([line for line in said.splitlines() if "] logged" in line],
-                         ["[0] logged 0 True", "[0] logged 1 True", "[0] logged all"])
+        script_checks.wandb(self)
 
     def test_main_bert_kfac(self):
-        for more, suffix in (((), "kfac"), (("--fill", "best"), "pipefisher")):
-            self.run_words("heturun", "-w", 2, sys.executable, ROOT / "python" / "main_bert.py", *self.text_words(),
-                           "--bert_config_path", "tiny", "--num_stages", 2, "--max_seq_length", 16, "--micro_batch_size", 1,
-                           "--record_ngd", "--damping", "0.02", "--profile", "--timelines", *more, cwd=self.folder)
-            name = f"tiny_1f1b_2stages_2gpus_microbs1_acc1_{suffix}"
-            for end in (".pdf", "_node0_timeline.pickle", "_node1_timeline.pickle"):
-                self.assertTrue((self.folder / "bert_prof" / f"{name}{end}").is_file(), name + end)
+        script_checks.main_bert_kfac(self)
 
     def test_main_bert_simple(self):
         said = self.run_words("heturun", "-w", 2, sys.executable, ROOT / "python" / "main_bert_simple.py",

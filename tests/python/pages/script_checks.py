@@ -6,6 +6,7 @@ import re
 import shlex
 import socket
 import subprocess
+import sys
 
 from coming_from_rows import PAGE, rows
 from processes import wait_until
@@ -107,3 +108,26 @@ def pipedream_files(case):
     case.assertEqual((case.folder / "DIR" / "gpus=8.txt").read_text().count(" -- stage_id="), 3)
     ranks = json.loads((case.folder / "DIR" / "conf.json").read_text())["stage_to_rank_map"]
     case.assertEqual(sorted(sum(ranks.values(), [])), list(range(8)))
+
+
+def wandb(case):
+    """A stand-in for the package counts the steps."""
+    (case.folder / "wandb.py").write_text("def init(config):\n    return __import__('wandb')\n"
+                                          "def log(values, step):\n    print('logged', step, 'loss' in values)\n"
+                                          "def finish():\n    print('logged all')\n")
+    case.env["PYTHONPATH"] = f"{case.folder}:{case.env['PYTHONPATH']}"
+    said = case.run_words("heturun", "-w", 2, sys.executable, ROOT / "python" / "main_bert.py", *case.text_words(),
+                          "--bert_config_path", "tiny", "--num_stages", 2, "--max_seq_length", 16,
+                          "--micro_batch_size", 1, "--num_optimization_steps", 2, "--wandb").stdout
+    case.assertEqual([line for line in said.splitlines() if "] logged" in line],
+                     ["[0] logged 0 True", "[0] logged 1 True", "[0] logged all"])
+
+
+def main_bert_kfac(case):
+    for more, suffix in (((), "kfac"), (("--fill", "best"), "pipefisher")):
+        case.run_words("heturun", "-w", 2, sys.executable, ROOT / "python" / "main_bert.py", *case.text_words(),
+                       "--bert_config_path", "tiny", "--num_stages", 2, "--max_seq_length", 16, "--micro_batch_size", 1,
+                       "--record_ngd", "--damping", "0.02", "--profile", "--timelines", *more, cwd=case.folder)
+        name = f"tiny_1f1b_2stages_2gpus_microbs1_acc1_{suffix}"
+        for end in (".pdf", "_node0_timeline.pickle", "_node1_timeline.pickle"):
+            case.assertTrue((case.folder / "bert_prof" / f"{name}{end}").is_file(), name + end)
