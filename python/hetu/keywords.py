@@ -71,6 +71,13 @@ ADVICE: dict[tuple[str, str] | str, str] = {
     ("hetu.Executor", "optimizer"): "put it into the list that trains: {'train': [loss, optimizer.minimize(loss)]}",
     ("hetu.Executor", "loss"): "put it into the list that trains: {'train': [loss, optimizer.minimize(loss)]}",
     ("hetu.Executor", "data"): "the model reads it: use a field of a data object, such as data.x, as a value",
+    # of SD-PIPE's library
+    ("hetu.Executor", "use_preduce"): "give averaging=hetu.averaging.Averaging(), with pipeline='pipedream'",
+    ("hetu.Executor", "use_adpsgd"): "give averaging=hetu.averaging.Averaging(method='adpsgd'), with pipeline='pipedream'",
+    ("hetu.Executor", "dynamic_memory"): "leave it out: memory is planned before the first step",
+    ("hetu.Executor", "bsp"): "give sync_method='ps' and staleness=N, with the same numbers",
+    ("hetu.Executor.run", "batch_num"): "give micro_batches=N to hetu.Executor, and steps=1 here: a step runs N "
+                                        "micro-batches and reports their sums",
     ("hetu.optim.SGD", "momentum"): "use hetu.optim.Momentum",
     ("hetu.optim.SGD", "nesterov"): "use hetu.optim.Momentum",
     ("hetu.optim.SGD", "dampening"): "dampening is not supported",

@@ -33,6 +33,11 @@ _CALLED = {
         "manual_seed": "seed= of hetu.Executor", "device": "device= of hetu.Executor", "functional": "hetu.ops",
         "DataLoader": "hetu.data.Dataset", "Trainer": "hetu.Executor", "layers": "hetu.nn", "train": "hetu.Executor(…).run",
         "torch": "hetu.torch after import hetu.torch",
+        # of SD-PIPE's library
+        "context": "hetu.cut(value) where a stage ends, and devices=[[hetu.devices.rgpu('w0', 0)], …] of hetu.Executor, a "
+                   "row of workers per stage",
+        "gpu": "hetu.devices.gpu", "rgpu": "hetu.devices.rgpu", "cpu": "device='cpu' of hetu.Executor",
+        "rcpu": "hetu.parameter(…, placement='server') for a table on servers",
     },
     "hetu.nn": {
         "CrossEntropyLoss": "hetu.models.mean_cross_entropy", "NLLLoss": "hetu.models.mean_cross_entropy on logits",

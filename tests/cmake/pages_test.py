@@ -30,12 +30,10 @@ ELSEWHERE = {
     "of another system": {
         "datasets/imagenet.py", "models/wiki.py", "main_bert.py", "main_bert_simple.py",
         "bert_data/wikipedia.segmented.nltk.txt",
-        "scripts/prof_steps.sh", "scripts/plot_cuda_timeline.sh", "scripts/train.sh", "scripts/train_kfac.sh",
-        "scripts/prof_kfac_steps.sh", "data_utils.py", "scripts/auto_schedule.sh", "scripts/prof_pipefisher_steps.sh",
-        "scripts/manual.sh", "scripts/manual4.sh", "compute.txt", "graph.txt", "GRAPH.txt", "vgg16.graph.txt",
+        "data_utils.py", "compute.txt", "graph.txt", "GRAPH.txt", "vgg16.graph.txt",
         "docs/converging.md", "pretrain_bert.py",
     },
-    "of a data set": {"vocab.txt", "train.txt", "corpus.txt", "wikipedia.segmented.nltk.txt"},
+    "of a data set": {"vocab.txt", "bert_data/vocab.txt", "train.txt", "corpus.txt", "wikipedia.segmented.nltk.txt"},
 }
 
 

@@ -18,7 +18,7 @@ from types import ModuleType
 
 import hetu as ht
 from hetu import training
-from hetu.compat import chimera_flags, tracking
+from hetu.compat import chimera_flags, timelines, tracking
 from hetu.job.flags import check_log
 from hetu.place import of_flags
 
@@ -47,6 +47,9 @@ def options() -> training.Parser:
     add("--num_stages", type=int, default=4, help=default)
     add("--num_pipelines", type=int, default=2, help=f"chimera: number of directions, two per pair {default}")
     add("--chunks", type=int, default=2, help=f"interleave: stages per worker {default}")
+    add("--partition", metavar="HOW",
+        help="cut into stages: published, with the layers per stage of the original, or as for train_bert.py (default: by "
+             "operations)")
     add("--recompute", action="store_true", help="store only the inputs of stages, and recompute activations")
     add("--checkpoint_dir", help="save here, and continue from a checkpoint that is there")
     add("--save_checkpoint_steps", type=int, default=200, help=f"steps between checkpoints {default}")
@@ -60,6 +63,8 @@ def options() -> training.Parser:
     add("--ngd_max_grad_norm", type=float, help="of --record_ngd: must equal --adam_max_grad_norm")
     add("--ngd_schedule_path", metavar="FILE", help="not offered: the error names the replacement")
     add("--profile", action="store_true", help="run 8 steps on 10,000 sentences, and draw them as bert_prof/NAME.pdf")
+    add("--timelines", action="store_true",
+        help="of --profile: also write bert_prof/NAME_node<stage>_timeline.pickle, which hetu fill reads")
     add("--observe_norm", action="store_true", help="print the norm of the gradients in each line")
     chimera_flags.add_common(add)
     add("--log", metavar="FILE", help="write a record per step: JSON lines, or CSV if the name ends in .csv")
@@ -75,6 +80,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     chimera_flags.say_unused(args)
     check_log(args.log)
     check_kfac(args)
+    if args.timelines and not args.profile:
+        raise ValueError("--timelines belongs to --profile, which is not given; add it, or remove --timelines")
     if args.profile:
         args.num_optimization_steps, args.corpus_lines = chimera_flags.PROFILED_STEPS, chimera_flags.PROFILED_LINES
     if args.num_optimization_steps is None and args.num_epochs is None:
@@ -140,13 +147,36 @@ def optimizer_words(args: argparse.Namespace) -> list[object]:
             args.fill or "after"]
 
 
+def published_cut(layers: int, stages: int) -> list[int]:
+    """Returns the blocks per stage of Chimera's cut. It deals layers to stages D-2, D-3, ..., 0, D-1, and over again, so
+    that the last stage has the fewest, and the middle stages have the most. The first stage also has the block of
+    embeddings, and the last one that of the heads."""
+    blocks = [0] * stages
+    for layer in range(layers):
+        blocks[(stages - 2 - layer) % stages] += 1
+    blocks[0] += 1
+    blocks[-1] += 1
+    return blocks
+
+
+def cut_words(args: argparse.Namespace) -> list[str]:
+    """Returns --partition as a flag of train_bert.py. Throws ValueError for fewer layers than stages."""
+    if args.partition != "published":
+        return ["--partition", args.partition] if args.partition else []
+    layers = ht.models.Bert.from_config(args.bert_config_path).config.num_hidden_layers
+    if layers < args.num_stages:
+        raise ValueError(f"--partition published: {args.bert_config_path} has {layers} layers, fewer than --num_stages "
+                         f"{args.num_stages}; leave --partition out, or use fewer stages")
+    return ["--partition", ",".join(map(str, published_cut(layers, args.num_stages)))]
+
+
 def trainer(train_bert: ModuleType, args: argparse.Namespace, plan: Plan) -> argparse.Namespace:
     """Returns the same settings as flags of train_bert.py."""
     words = [
         "--data", args.corpus_path, "--vocab", args.vocab_path, "--encoding", args.corpus_encoding, "--model",
         args.bert_config_path, "--sequence-length", args.max_seq_length, "--corpus-lines", args.corpus_lines or 0,
         *optimizer_words(args), "--learning-rate", args.adam_learning_rate, "--clip-norm", args.adam_max_grad_norm,
-        "--weight-decay", args.weight_decay, "--beta1", args.beta1, "--seed", args.seed, *plan.words,
+        "--weight-decay", args.weight_decay, "--beta1", args.beta1, "--seed", args.seed, *plan.words, *cut_words(args),
     ]
     told = train_bert.parse([str(word) for word in words] + ([] if args.do_lower_case else ["--cased"]))
     told.row_threads = min(args.num_workers, ht.data.decoding_threads())
@@ -190,6 +220,9 @@ def train(train_bert: ModuleType, args: argparse.Namespace, plan: Plan) -> None:
         return
     if trace:
         chimera_flags.draw(trace, whole=args.fill in ("best", "wrap"))
+    if trace and args.timelines:
+        paths = timelines.write(trace)
+        print(f"{paths[0]}: timelines of {len(paths)} nodes, for hetu fill", flush=True)
     print("Finished.", flush=True)
 
 

@@ -113,6 +113,16 @@ def split_workers(options, used, workers):
     return pipelines.split(used, count_of_pipelines)
 
 
+def run_pre_command(options, nodes, local, say):
+    """Runs --pre-command, if it is given, on the hosts of workers and servers. Returns its exit status."""
+    if not options.pre_command:
+        return 0
+    from hetu.launch import pre_command  # most jobs don't need it
+
+    hosts = ["localhost"] if local else [n["host"] for n in nodes if n["workers"] or n["servers"]]
+    return pre_command.run(options.pre_command, hosts, options.key, say)
+
+
 def run(options, say):
     nodes, warnings = read_nodes(options)
     for line in warnings:
@@ -141,6 +151,8 @@ def run(options, say):
         status = precheck.run(options.command, counted, workers, settings["timeout_s"], say)
         if status:
             return status
+    if status := run_pre_command(options, nodes, local, say):
+        return status
     with contextlib.suppress(BrokenPipeError):
         output.write_all(2, cluster_block(nodes).encode() + b"\n")
     folder = run_folder.open_for(options, say)

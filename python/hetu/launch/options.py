@@ -44,6 +44,8 @@ empty. heturun's own messages go to standard error.
       --slow-limit F    report a worker that computes F times as long per step as the workers with the same stages, or
                         as in its own earlier steps; 0: never (default: 1.25, or 0 if a host has more workers than cores)
       --metrics-port P  serve the state of the job for Prometheus: GET /metrics at port P of 127.0.0.1, or at HOST:PORT
+      --pre-command CMD run the shell command CMD once on each host, in the current folder, before the workers start. If it
+                        fails, no worker starts, and the exit status is that of the command
       --log-dir DIR     folder for worker-N.out and worker-N.err, the output of each worker; later jobs append to them
       --output HOW      form of the workers' standard output: tagged puts the worker before each line ([1], or [1@w0] on
                         several hosts); raw changes nothing. Default: raw if only one worker writes (a job of one
@@ -83,12 +85,13 @@ class Options:
         self.output = None
         self.log_dir = None
         self.run_dir, self.metrics = None, None
+        self.pre_command = None
         try:
             flags, self.command = getopt.getopt(
                 argv, "c:w:s:i:vh", ["config=", "workers=", "servers=", "identify=", "interface=", "on-failure=",
                                      "pipelines=", "output=", "server-log=", "no-server-restart", "elastic", "machines=",
                                      "layout=", "hang-limit=", "slow-limit=", "log-dir=", "run-dir=", "metrics-port=",
-                                     "verbose", "version", "help"])
+                                     "pre-command=", "verbose", "version", "help"])
         except getopt.GetoptError as error:
             import difflib  # imported late, because it is rarely needed
 
@@ -133,6 +136,8 @@ class Options:
             self.log_dir = os.path.abspath(value)
         elif flag == "--metrics-port":
             self.metrics = metrics.address_of(value)
+        elif flag == "--pre-command":
+            self.pre_command = value
         elif flag == "--run-dir":
             self.run_dir = os.path.abspath(value)
         elif flag == "--output":
@@ -166,6 +171,8 @@ class Options:
             raise UsageError(f"--server-log {self.server_log}: with --no-server-restart there is no log; leave one out")
         if self.server_log and not (os.path.isdir(self.server_log) and os.access(self.server_log, os.W_OK | os.X_OK)):
             raise UsageError(f"--server-log {self.server_log}: it must be an existing, writable folder")
+        if self.pre_command is not None and not self.pre_command.strip():
+            raise UsageError("--pre-command is empty; give a shell command, such as --pre-command 'make data'")
         if ":" in self.server_log:
             raise UsageError(f"--server-log {self.server_log}: the path must have no colon")
         if self.log_dir and not (os.path.isdir(self.log_dir) and os.access(self.log_dir, os.W_OK | os.X_OK)):
@@ -176,6 +183,9 @@ class Options:
             raise UsageError(f"-i '{self.key}': the path must have no spaces")
 
     def _check_elastic(self):
+        if self.pre_command is not None:
+            raise UsageError("--pre-command can't be used with --elastic, whose hosts change; make it part of the command, "
+                             "e.g. sh -c 'CMD && exec python3 train.py …'")
         if self.config or self.servers or self.shrink:
             raise UsageError("--elastic can't be used with -c, -s and --on-failure; --machines FILE names the hosts")
         if bool(self.machines) == bool(self.workers):

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 import train_bert
-from hetu.compat import main_bert_simple
+from hetu.compat import main_bert, main_bert_simple
 from prose_text import write_prose
 from train_cases import HETURUN, ROOT
 
@@ -80,16 +80,30 @@ class MainBert(ScriptCase):
             for ours, gpipe in zip(losses, found["gpipe"], strict=True):
                 self.assertAlmostEqual(ours, gpipe, delta=2e-5, msg=method)
 
+    def test_the_published_cut(self):
+        """Layers per stage: last <= first <= middle. The first and the last stage have one more block."""
+        for layers, stages, blocks in ((24, 8, [4, 3, 3, 3, 3, 3, 3, 4]), (12, 4, [4, 3, 3, 4]),
+                                       (24, 16, [2, 1, 1, 1, 1, 1, 1] + [2] * 8 + [2]),
+                                       (12, 8, [2, 1, 1, 2, 2, 2, 2, 2]), (3, 3, [2, 1, 2]), (4, 1, [6])):
+            self.assertEqual(main_bert.published_cut(layers, stages), blocks, (layers, stages))
+        self.refused(8, "tiny has 4 layers, fewer than --num_stages 8", "--num_stages", 8, "--num_optimization_steps", 1,
+                     "--partition", "published")
+
     def test_a_profile_is_drawn_under_its_published_name(self):
-        self.train(4, "--pipeline_method", "chimera", "--profile", "--gradient_accumulation_steps", 2)
+        said = self.train(4, "--pipeline_method", "chimera", "--profile", "--gradient_accumulation_steps", 2,
+                          "--partition", "published")
+        self.assertIn("blocks 2 + 1 + 1 + 2 as given", said)
         picture = self.folder / "bert_prof" / "tiny_chimera_4stages_4gpus_microbs2_acc2.pdf"
         self.assertTrue(picture.read_bytes().startswith(b"%PDF"))
 
     def test_kfac_runs_after_the_step_and_in_the_bubbles(self):
         found = []
         for where in (["--damping", 0.02], ["--damping", 0.02, "--fill", "best"]):
-            said = self.train(2, "--num_stages", 2, "--profile", "--log_interval", 1, "--record_ngd", *where)
+            said = self.train(2, "--num_stages", 2, "--profile", "--timelines", "--log_interval", 1, "--record_ngd", *where)
             found.append([float(loss) for _, _, loss in self.losses(said)])
+        filled = subprocess.run(["hetu", "fill", *(self.folder / "bert_prof").glob("*_kfac_node*_timeline.pickle")],
+                                capture_output=True, text=True)
+        self.assertRegex(filled.stdout, r"^node0:\d+ pipeline iterations .*\nnode1:\d+ pipeline iterations .*\n$")
         for suffix in ("kfac", "pipefisher"):
             name = f"tiny_1f1b_2stages_2gpus_microbs2_acc1_{suffix}.pdf"
             self.assertTrue((self.folder / "bert_prof" / name).read_bytes().startswith(b"%PDF"), name)
@@ -98,6 +112,7 @@ class MainBert(ScriptCase):
         self.assertEqual(found[0][0], found[1][0])
         self.assertEqual(found[0][0], plain[0])
         self.assertNotEqual(found[0], plain)
+        self.refused(2, "--timelines belongs to --profile", "--num_stages", 2, "--num_optimization_steps", 1, "--timelines")
 
     def test_goes_on_from_its_checkpoint(self):
         more = ["--num_stages", 2, "--checkpoint_dir", self.folder / "saved", "--save_checkpoint_steps", 2, "--observe_norm"]

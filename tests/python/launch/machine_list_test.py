@@ -13,7 +13,7 @@ import unittest
 import unittest.mock
 
 from hetu.launch import elastic, jobs, machine_list, network, run_folder
-from hetu.launch.jobs import JobError
+from hetu.launch.found import JobError
 from processes import wait_until
 
 HETURUN = [sys.executable, str(pathlib.Path(__file__).resolve().parents[3] / "python" / "heturun")]
@@ -132,11 +132,11 @@ class Lists(ListCase):
     def test_needs_a_choice_between_jobs(self):
         self.list.write_text("localhost 2\n")
         run = self.job()
-        with unittest.mock.patch.object(jobs, "living", return_value=[]):
+        with unittest.mock.patch.object(machine_list, "living", return_value=[]):
             self.refused("no elastic job of yours runs on this host", "remove", "localhost")
-        with unittest.mock.patch.object(jobs, "living", return_value=[run, run]):
+        with unittest.mock.patch.object(machine_list, "living", return_value=[run, run]):
             self.refused("several elastic jobs run here: 012345, 012345; choose one with --job JOB", "remove", "localhost")
-        with unittest.mock.patch.object(jobs, "living", return_value=[run]):
+        with unittest.mock.patch.object(machine_list, "living", return_value=[run]):
             self.assertEqual(self.change("add", "localhost"), 0)
         self.assertEqual(self.list.read_text(), "localhost 3\n")
 

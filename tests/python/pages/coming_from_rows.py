@@ -15,11 +15,28 @@ CHECKS = {
     # rows and defaults: tests/python/compat/bert_prep_test.py
     "bert_prep": ["the constants of NVIDIA's BERT scripts: 256 + 256 shards, seed 12345, dupe factor 5, …"],
     "main_bert": ["`main_bert.py --pipeline_method chimera`", "`main_bert.py --profile`, `bert_prof/NAME.pdf`",
-                  "its flags, `--config FILE.yml`"],
+                  "its flags, `--config FILE.yml`", "its cut: last stage <= first <= middle stages"],
     "wandb": ["`main_bert.py --wandb`"],  # what is logged: tests/python/compat/chimera_flags_test.py
-    "main_bert_kfac": ["`main_bert.py --record_ngd`, `--damping`"],
+    # the labels: tests/python/compat/timelines_test.py
+    "main_bert_kfac": ["`main_bert.py --record_ngd`, `--damping`",
+                       "`bert_prof/NAME_node<i>_timeline.pickle`, recorded labels"],
     "main_bert_simple": ["`main_bert_simple.py`"],
-    "by_hand": ["`scripts/manual.sh`: a command for each process, 1 node x 2", "`scripts/manual4.sh`: 2 nodes x 2",
+    "scripts": ["`sbatch scripts/prof_steps.sh`", "`sbatch scripts/train.sh`: NVLAMB",
+                "`sbatch scripts/train_kfac.sh`: K-FAC",
+                "`sh scripts/plot_cuda_timeline.sh`, `sh scripts/plot_cuda_timeline_mutlinode.sh`",
+                "step 0: `scripts/prof_steps.sh`, `scripts/plot_cuda_timeline.sh`",
+                "step 1: `scripts/prof_kfac_steps.sh`, `scripts/plot_cuda_timeline_kfac.sh`",
+                "step 2: `scripts/auto_schedule.sh`, `NAME_kfac_schedule.pickle`",
+                "step 3: `scripts/prof_pipefisher_steps.sh`, `scripts/plot_cuda_timeline_pipefisher.sh`"],
+    "scripts_by_hand": ["`scripts/manual.sh`: a command for each process, 1 node x 2",
+                        "`scripts/manual4.sh`: 2 nodes x 2"],
+    "shutdown": ["`sh shutdown.sh`"],
+    "pre_command": ["`pre_cmd`, a command once per node"],  # more: tests/python/launch/pre_command_test.py
+    # the files: tests/python/compat/pipedream_files_test.py
+    "pipedream_files": ["its optimizer: `graph.txt` of a profile, `-n`, `-b`, levels",
+                        "`gpus=N.txt`, `stage_id` of each node",
+                        "conf file: `module_to_stage_map`, `stage_to_rank_map`"],
+    "by_hand": ["`RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` before `python main_bert.py`",
                 "`LOCAL_RANK`, `LOCAL_SIZE`, `SLURM_LOCALID`, `SLURM_NTASKS_PER_NODE`"],
     "text_is_read": ["`bert_data/wikipedia.segmented.nltk.txt`"],
     "every_row_once": ["pipeline d reads files d, d+N, … without shuffling"],
@@ -48,16 +65,16 @@ CHECKS = {
     "cifar": ["CIFAR-100"],
     "data_parallel": ["`--pipeline dp`"],
     "slurm": ["`sbatch`, one worker per node"],
-    "pipedream": ["`--pipeline pipedream`"],
+    "pipedream": ["`--pipeline pipedream`", "its runtime: warm-up, weight stashing"],
     "servers": ["`--pipeline hetpipe`", "`-s`, `--servers`", "scheduler and server processes"],
     "partial_reduce": ["`--preduce`", "`--adpsgd`", "`--hetero`"],
     # the formula: tests/python/compat/convergence_bound_test.py
     "convergence_bound": ["the convergence bound: learning rate and updates K"],
     "pauses_by_the_environment": ["`DEBUG_HETERO`"],
     "chimera_and_varuna": ["training by its schedule"],
-    "chimera_pdf": ["`scripts/plot_cuda_timeline.sh`: `bert_prof/bert-large_chimera_8stages_8gpus_microbs32_acc1.pdf`"],
+    "chimera_pdf": ["its figure of BERT-Large, `bert_prof/bert-large_chimera_8stages_8gpus_microbs32_acc1.pdf`"],
     "block_profiler": ["its block profiler, `{model}_time_memory_{gpu}.csv`"],
-    "phase_one": ["`scripts/train.sh`: NVLAMB", "`scripts/train_kfac.sh`"],
+    "phase_one": ["the settings of these two, under a pipeline"],
     "one_byte": ['"single byte" all-reduce, send and receive'],
     "chimera_copies": ["BERT by Chimera, 4 or 8 stages, several copies"],
     "varuna_wrapper": ["`CutPoint`, in a model of PyTorch",
@@ -81,7 +98,7 @@ def rows():
         if line.startswith("## "):
             system = line[3:]
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
-        if line.startswith("| ") and cells[0] not in ("SD-PIPE", "Chimera", "PipeFisher", "Varuna"):
+        if line.startswith("| ") and cells[0] not in ("SD-PIPE", "Chimera", "PipeFisher", "Varuna", "PipeDream"):
             first, second, state = cells
             found[system, first] = (second, state)
     return found

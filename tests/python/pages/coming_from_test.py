@@ -18,6 +18,7 @@ import time
 import unittest
 from importlib.util import find_spec
 
+import script_checks
 import sd_pipe_checks
 from coming_from_rows import CHECKS, PAGE, all_commands, commands, flags_to_come, rows
 from hetu import _hetu, data, devices
@@ -211,35 +212,38 @@ class Checks(TrainCase):
     def test_main_bert(self):
         said = self.run_words("heturun", "-w", 4, sys.executable, ROOT / "python" / "main_bert.py", *self.text_words(),
                               "--bert_config_path", "tiny", "--pipeline_method", "chimera", "--max_seq_length", 16,
-                              "--micro_batch_size", 1, "--profile", "--log_interval", 4, cwd=self.folder)
+                              "--micro_batch_size", 1, "--profile", "--log_interval", 4, "--partition", "published",
+                              cwd=self.folder)
+        self.assertIn("blocks 2 + 1 + 1 + 2 as given", said.stdout)
         self.assertRegex(said.stdout, r"num_replica: 2\n(.*\n)+.*epoch1 step8 loss = (.*\n)+.*Finished\.")
         self.assertTrue((self.folder / "bert_prof" / "tiny_chimera_4stages_4gpus_microbs1_acc1.pdf").is_file())
 
     def test_wandb(self):
-        """A stand-in for the package counts the steps."""
-        (self.folder / "wandb.py").write_text("def init(config):\n    return __import__('wandb')\n"
-                                              "def log(values, step):\n    print('logged', step, 'loss' in values)\n"
-                                              "def finish():\n    print('logged all')\n")
-        self.env["PYTHONPATH"] = f"{self.folder}:{self.env['PYTHONPATH']}"
-        said = self.run_words("heturun", "-w", 2, sys.executable, ROOT / "python" / "main_bert.py", *self.text_words(),
-                              "--bert_config_path", "tiny", "--num_stages", 2, "--max_seq_length", 16,
-                              "--micro_batch_size", 1, "--num_optimization_steps", 2, "--wandb").stdout
-        self.assertEqual([line for line in said.splitlines() if "] logged" in line],
-                         ["[0] logged 0 True", "[0] logged 1 True", "[0] logged all"])
+        script_checks.wandb(self)
 
     def test_main_bert_kfac(self):
-        for more, suffix in (((), "kfac"), (("--fill", "best"), "pipefisher")):
-            self.run_words("heturun", "-w", 2, sys.executable, ROOT / "python" / "main_bert.py", *self.text_words(),
-                           "--bert_config_path", "tiny", "--num_stages", 2, "--max_seq_length", 16, "--micro_batch_size", 1,
-                           "--record_ngd", "--damping", "0.02", "--profile", *more, cwd=self.folder)
-            name = f"tiny_1f1b_2stages_2gpus_microbs1_acc1_{suffix}.pdf"
-            self.assertTrue((self.folder / "bert_prof" / name).is_file(), name)
+        script_checks.main_bert_kfac(self)
 
     def test_main_bert_simple(self):
         said = self.run_words("heturun", "-w", 2, sys.executable, ROOT / "python" / "main_bert_simple.py",
                               *self.text_words(), "--bert_config_path", "tiny", "--max_seq_length", 16, "--batch_size", 8,
                               "--num_optimization_steps", 2, cwd=self.folder)
         self.assertRegex(said.stdout, r"global batch: 8 samples per step, 2 pipelines x 4\n(.*\n)+.*Finished\.")
+
+    def test_scripts(self):
+        script_checks.chain(self)
+
+    def test_scripts_by_hand(self):
+        script_checks.by_hand(self)
+
+    def test_shutdown(self):
+        script_checks.shutdown(self)
+
+    def test_pre_command(self):
+        script_checks.pre_command(self)
+
+    def test_pipedream_files(self):
+        script_checks.pipedream_files(self)
 
     def test_by_hand(self):
         """Separately started processes train on one host. tests/hosts/by_hand_test.py uses two hosts."""
