@@ -10,9 +10,6 @@ from pathlib import Path
 
 from browser import BROWSER, REASON, Browser
 
-if BROWSER is None:
-    print("skipped:", REASON)
-
 # Keeps the text and the place of each text on the canvas.
 RECORD_TEXTS = """
 var drawnTexts = [];

@@ -42,7 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
         now = parser.parse_args(arguments).now
         folders = folders_here()
         if not folders:
-            print(f"no job of {found.usual_runs()} in this folder runs on this host; heturun ps lists those of other folders")
+            print(f"no job of {found.usual_runs()} in this folder runs on this host; heturun ps lists those of other "
+                  "folders")
         return max([end(folder, now) for folder in folders], default=0)
     return 1
 

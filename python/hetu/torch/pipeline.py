@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hetu import _hetu, progress
+from hetu import _hetu
 from hetu import schedule as plans
 from hetu.process import faults, leave, rounds, stop, watch
 from hetu.torch import agreement, loading, losses, saving
@@ -48,7 +48,7 @@ from hetu.torch.split_backward import keep_compiled_buffers, refuse_old_hooks
 from hetu.torch.state import PipelineState
 from hetu.torch.step_loss import NOTHING, StepLoss
 from hetu.torch.threads import ThreadedPipeline
-from hetu.torch.trace_notes import add_notes
+from hetu.torch.trace_notes import complete_trace
 
 
 class Pipeline(ModuleLike):
@@ -532,8 +532,7 @@ class Pipeline(ModuleLike):
         job.write_trace(os.fspath(path))
         self.trace_is_written = True
         if self.transport.worker == 0:
-            add_notes(path, self.recorded_samples)
-            progress.tell_trace(path)
+            complete_trace(path, self.recorded_samples)
             if costs is not None:
                 add_forecast(self, path, costs, machines)
 

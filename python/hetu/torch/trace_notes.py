@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 
-from hetu import files
+from hetu import files, progress
 from hetu.process import leave
 
 
-def add_notes(path: str | os.PathLike[str], samples: set[int]) -> None:
+def complete_trace(path: str | os.PathLike[str], samples: set[int]) -> None:
     """Adds the number of samples per micro-batch to a trace's costs, and the processes of workers whose numbers differ.
+    Tells heturun that the trace is written.
 
     samples: the sizes of the recorded steps' micro-batches. If they differ, no number is added, and `hetu plan` refuses to
     scale the costs to other sizes without --micro-batch-size.
@@ -22,3 +23,4 @@ def add_notes(path: str | os.PathLike[str], samples: set[int]) -> None:
     if leave.numbering:
         metadata["numbering"] = leave.numbering
     files.write_text(path, json.dumps(trace))
+    progress.tell_trace(path)

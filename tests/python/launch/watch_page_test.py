@@ -15,9 +15,6 @@ from hetu.launch import history, watch, watched
 from jobs_test import HETURUN, MANY_S, JobCase
 from processes import wait_until
 
-if BROWSER is None:
-    print("skipped:", REASON)
-
 MOST_S = 200.0
 # Two pipelines of one stage; worker 1 computes each instruction four times as long.
 SCRIPT = """
@@ -261,4 +258,4 @@ class Looks(PageCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)
