@@ -58,7 +58,6 @@ class Found:
                 str(len(now.get("workers", [])) or ""), _gib(memory),
                 str(self.job.get("began", ""))[:16].replace("T", " "), " ".join(map(str, self.job.get("command", [])))]
 
-
     def _memory(self, worker):
         """Returns the bytes that a worker of this host uses; 0 if it has ended or is elsewhere."""
         return processes.memory_of(worker["pid"]) if self.alive and worker["host"] == self.job.get("host") else 0

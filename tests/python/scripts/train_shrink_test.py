@@ -194,7 +194,7 @@ class Said(unittest.TestCase):
                 self.saved = json.loads(run_json())
 
         store = Checkpoints.__new__(Checkpoints)
-        store.worker, store.folder, store.keep = types.SimpleNamespace(job=Job()), "folder", 1
+        store.worker, store.folder, store.keep = types.SimpleNamespace(job=Job(), is_chief=False), "folder", 1
         store._run = lambda: {"positions": [{"index": 8}, {"index": 16}], "method": "pipedream"}
         store.save()
         self.assertEqual(store.worker.job.saved, {
