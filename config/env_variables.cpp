@@ -129,6 +129,10 @@ std::vector<Variable> user_variables() {
                              "HETU_ISA={} ./run install",
                              built, v));
        }},
+      {{"HETU_FAULT", "", "user",
+        "Faults that happen on purpose in a job of heturun --elastic, such as "
+        "worker=2,step=5,kind=kill (docs/elastic.md)."},
+       nullptr},
       {{"HETU_RUNS", "runs", "user",
         "Folder in which heturun makes the run folder of each job; none: no job has one. --run-dir "
         "takes precedence."},

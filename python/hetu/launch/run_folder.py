@@ -203,13 +203,13 @@ class RunFolder:
         path of the trace."""
         self._record[name] = value
 
-    def status(self, workers, pace, more=None):
-        """Writes the state of the job, at most once a second, and from time to time the progress to the log. The state is
-        written first: whoever reads of a step in the log finds it in the state too. `workers`: the Workers of the job, and
-        `pace` their Slow; `more`: further fields, which are written at once."""
+    def status(self, workers, pace, more=None, at_once=False):
+        """Writes the state of the job, at most once a second or `at_once`, and from time to time the progress to the log.
+        The state is written first: whoever reads of a step in the log finds it in the state too. `workers`: the Workers of
+        the job, and `pace` their Slow; `more`: further fields, which are written at once."""
         now = self._clock()
         logs = bool(self._shown) and now - self._progress_at >= PROGRESS_EVERY_S
-        if more is None and not logs and now - self._status_at < STATUS_EVERY_S:
+        if more is None and not logs and not at_once and now - self._status_at < STATUS_EVERY_S:
             return
         self._status_at = now
         states = [{"worker": w.number, "host": w.host, "pid": w.pid, "state": state_of(w, pace), "compute_s": pace.mean(w),

@@ -293,6 +293,7 @@ class Job:
             worker.beat = record["beat"]
             self._hangs.take(worker, worker.beat, time.monotonic())
             if text := self._slow.take(worker, worker.beat, time.monotonic()):
+                self._run.status(self._workers, self._slow, at_once=True)  # heturun ps says it as soon as this line does
                 self._say(text)
             return
         if "elastic" in record:

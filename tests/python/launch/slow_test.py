@@ -7,7 +7,9 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
+from hetu.launch import run_folder, supervise
 from hetu.launch.slow import LIMIT, STEPS, Slow
 
 HETURUN = [sys.executable, str(pathlib.Path(__file__).resolve().parents[3] / "python" / "heturun")]
@@ -126,6 +128,24 @@ job = ht.Executor({"train": [loss, ht.optim.SGD(1e-3).minimize(loss)]}, micro_ba
 for _ in job.run("train", steps=10**6):
     pass
 """
+
+
+class State(unittest.TestCase):
+    def test_the_state_says_it_before_the_line(self):
+        """Whoever reads that a worker is slow finds it in heturun ps, although the state is written once a second."""
+        said = []
+        with tempfile.TemporaryDirectory() as path:
+            folder = run_folder.RunFolder(path, said.append)
+            job = supervise.Job(2, [], 60, mock.Mock(),
+                                lambda text: said.append((text, run_folder.read(f"{path}/status.json"))))
+            self.addCleanup(job.close)
+            job._run = folder
+            folder.status(job._workers, job._slow)
+            worker = job._workers[1]
+            with mock.patch.object(job._slow, "take", return_value="worker 1 is slow"):
+                job._take_progress(worker, {"beat": {"step": 7, "phase": "step", "work_s": 1.0, "row": 0}})
+        [(text, state)] = said
+        self.assertEqual((text, state["workers"][1]["step"]), ("worker 1 is slow", 7))
 
 
 class RealJob(unittest.TestCase):
