@@ -132,7 +132,7 @@ for _ in job.run("train", steps=10**6):
 
 class State(unittest.TestCase):
     def test_the_state_says_it_before_the_line(self):
-        """Whoever reads that a worker is slow finds it in heturun ps, although the state is written once a second."""
+        """A reader of the line finds the slow worker in heturun ps, although the state is written once a second."""
         said = []
         with tempfile.TemporaryDirectory() as path:
             folder = run_folder.RunFolder(path, said.append)

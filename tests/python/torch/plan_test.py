@@ -275,7 +275,7 @@ class Plans(unittest.TestCase):
         old = {**answer, "plan": {key: value for key, value in answer["plan"].items() if key != "workers"}}
         cases = [(answer, {"devices": "threads:2"}, r"for 4 workers, and this job has 2; start it with `heturun -w 4`"),
                  (answer, {"devices": None}, r"for 4 workers, and this job has 1"),
-                 (answer, {"pieces": 5}, "is for a model of 6 piece.s., and this one has 5; profile this model, and plan"),
+                 (answer, {"pieces": 5}, "is for a model of 6 pieces, and this one has 5; profile this model, and plan"),
                  (answer, {"pieces": 7}, "and this one has 7; profile this model, and plan again"),
                  (answer, {"micro_batches": 4, "with_recompute": True}, "leave micro_batches=, with_recompute= out"),
                  (answer, {"pipelines": 2}, "leave pipelines= out"), (no_plan, {}, "has found no plan"),
