@@ -1,7 +1,11 @@
 """The layouts of an elastic job: the same micro-batches on any number of workers, with a plan for each."""
+import inspect
+import re
 import unittest
 
 from hetu import schedule
+from hetu.compat.varuna import run_varuna
+from hetu.launch import elastic, elastic_trainings
 from hetu.launch.elastic_layout import Layout, LayoutError, best_layout, layout_of
 
 COMMAND = ["python3", "train_bert.py", "--devices", "pipe_2_4", "--micro-batches", "4", "--batch-size", "16", "--checkpoint",
@@ -53,6 +57,15 @@ class BestLayout(unittest.TestCase):
         self.assertEqual(layout_of([*COMMAND, "--pipeline", "plan.csv"]).method, "")
         with self.assertRaisesRegex(LayoutError, "leave out --shares"):
             layout_of([*COMMAND, "--pipeline", "1f1b", "--shares", "3,5"])
+
+
+class Trainings(unittest.TestCase):
+    def test_each_kind_has_what_elastic_calls(self):
+        """A kind that lacks a method would end a job at its first lost worker."""
+        called = set(re.findall(r"\btraining\.([a-z_]+)\(", inspect.getsource(elastic)))
+        self.assertGreaterEqual(called, {"command", "environment", "saved_step", "continuation", "fault"})
+        for kind in (elastic_trainings.FlagTraining, elastic_trainings.LayoutTraining, run_varuna.ScriptTraining):
+            self.assertEqual([name for name in sorted(called) if not hasattr(kind, name)], [], kind)
 
 
 if __name__ == "__main__":

@@ -99,6 +99,11 @@ class ScriptTraining:
         return next(((store, step) for store, step in reversed(self.saves)
                      if checkpoint.is_complete(checkpoint.folder_of(store, step))), None)
 
+    def saved_step(self) -> int | None:
+        """Returns the step of the newest complete checkpoint, or None."""
+        found = self.newest_checkpoint()
+        return found[1] if found else None
+
     def continuation(self) -> str:
         """Describes where the next round begins; command() says more."""
         return "continues from its newest checkpoint" if self.newest_checkpoint() else "begins again"
