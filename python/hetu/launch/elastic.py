@@ -12,6 +12,7 @@ import tempfile
 import time
 
 from hetu import drill
+from hetu.counted import counted
 from hetu.launch import network, processes, remote
 from hetu.launch.elastic_layout import best_layout
 from hetu.launch.elastic_trainings import NOTES, Notes
@@ -204,7 +205,7 @@ class Elastic:
         spare = sum(machines.values()) - layout.workers
         self.rounds += 1
         self.say(f"round {self.rounds}: {layout} on " + ", ".join(f"{host} {count}" for host, count in used.items())
-                 + (f"; {spare} worker{'s' * (spare > 1)} idle" if spare else ""))
+                 + (f"; {counted(spare, 'worker')} idle" if spare else ""))
         with tempfile.TemporaryDirectory(prefix="hetu-elastic-") as folder:
             me, noted = os.getpid(), os.path.join(folder, "notes")
             environment = {**os.environ, **self.training.environment(layout, used), NOTES: noted, **self.runs,
@@ -233,7 +234,7 @@ class Elastic:
         now = self.machines.listed()
         fewer = {host: now.get(host, 0) for host, count in used.items() if now.get(host, 0) < count}
         if fewer:
-            changes = [f"{host} has {left} worker{'s' * (left > 1)} ({used[host]} before)" if left else f"without {host}"
+            changes = [f"{host} has {counted(left, 'worker')} ({used[host]} before)" if left else f"without {host}"
                        for host, left in fewer.items()]
             self.say(f"the machines change: {', '.join(changes)}; the workers save")
             return True

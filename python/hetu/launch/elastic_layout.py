@@ -4,6 +4,7 @@ import functools
 import re
 from typing import NamedTuple
 
+from hetu.counted import counted
 from hetu.launch.pipelines import option_of
 
 SMALLEST = "1f1b"  # takes any number of stages and micro-batches
@@ -38,7 +39,7 @@ class Layout(NamedTuple):
                 *(["--pipeline", self.method] if self.method else [])]
 
     def __str__(self):
-        grid = f"{self.pipelines} pipeline{'s' * (self.pipelines > 1)} x {self.stages} stage{'s' * (self.stages > 1)}"
+        grid = f"{counted(self.pipelines, 'pipeline')} x {counted(self.stages, 'stage')}"
         return grid + (f" with {' + '.join(map(str, self.shares))} micro-batches" if self.shares else "")
 
 

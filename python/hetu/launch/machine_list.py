@@ -7,6 +7,7 @@ import pwd
 import re
 
 from hetu import files
+from hetu.counted import counted
 from hetu.launch import network, remote, run_folder
 from hetu.launch.elastic import HOST, MachinesError, read_machines
 from hetu.launch.found import Found, JobError, find, living
@@ -152,8 +153,7 @@ def told(job, path, host, before):
     """Says what has changed. Returns the exit status."""
     now = read(path)
     if host in now:
-        workers = f"{now[host]} worker{'s' * (now[host] != 1)}"
-        print(f"job {job.name}: {host} has {workers} in {path} ({before.get(host, 0)} before)")
+        print(f"job {job.name}: {host} has {counted(now[host], 'worker')} in {path} ({before.get(host, 0)} before)")
     else:
         left = ", ".join(f"{one} {count}" for one, count in now.items())
         print(f"job {job.name}: {host} is no longer in {path}; " + (

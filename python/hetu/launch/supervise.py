@@ -10,6 +10,7 @@ import selectors
 import signal
 import time
 
+from hetu.counted import counted
 from hetu.launch import elastic_trainings, folders, frames, guard, last_words, output, processes
 from hetu.launch.hangs import Hangs
 from hetu.launch.links import Events as LinkEvents
@@ -431,10 +432,10 @@ class Job:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _others(self):
-        return _workers(sum(worker.code is None for worker in self._workers))
+        return counted(sum(worker.code is None for worker in self._workers), "worker")
 
     def _all(self):
-        return _workers(len(self._workers))
+        return counted(len(self._workers), "worker")
 
     def _end(self, code, text):
         if self._ended_at is not None:
@@ -536,6 +537,3 @@ class Job:
             if any(part.process.pid not in self._statuses for part in self._parts):
                 processes.kill_descendants(self._statuses)
 
-
-def _workers(count):
-    return f"{count} worker{'s' if count != 1 else ''}"

@@ -27,7 +27,7 @@ def _own() -> list[Fault]:
         return []
     from hetu import drill  # imported late: most jobs don't need it
 
-    number = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))  # Open MPI starts the workers of each round
+    number = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))  # set by each starter of a round (launch/starters.py)
     return [fault for fault in drill.parse(text) if fault.worker == number]
 
 
